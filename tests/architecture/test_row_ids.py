@@ -12,14 +12,16 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from gnomon.stores.postgres.connection import catalogue
+from gnomon.stores.postgres.texts import catalogue
 
 BY_ROW_ID = re.compile(r"WHERE (?:\w+\.)?ctid = .*")
 WRITES = re.compile(r"\b(?:UPDATE|DELETE FROM) /\*schema\*/")
 # What each of them asks again, once for every write.
 ASKED_AGAIN = {
+    "arrive": ["i.attempt_id IS NULL", "i.attempt_id IS NULL"],
     "move": ["i.attempt_id IS NULL"],
     "move_and_begin": ["i.attempt_id IS NULL", "i.attempt_id IS NULL"],
+    "move_take": ["i.attempt_id IS NULL"],
     "commit_plain": ["w.counts", "q.seq = d.seq", "q.seq = d.seq"],  # the entity is held
     "continue_action": ["a.guid IS NOT DISTINCT FROM u.guid"],
 }
@@ -28,7 +30,8 @@ ASKED_AGAIN = {
 HELD = {
     "begin", "begin_lane", "change_drop_row", "commit_entity", "delete_stale", "end_pauses",
     "extend",
-    "finish_delete_begun", "finish_delete_stale", "finish_held", "finish_plain", "fire_timers",
+    "finish_delete_begun", "finish_delete_stale", "finish_drop_begun", "finish_end",
+    "finish_end_plain", "finish_held", "finish_plain", "fire_timers",
     "move_begun", "purge_emptied", "put_off", "route_done", "route_since", "row_remove",
     "row_update", "save_drop_states", "save_touch", "write_change", "write_drop_changed",
 }  # fmt: skip

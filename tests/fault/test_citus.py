@@ -123,7 +123,11 @@ async def test_a_node_that_is_away_stops_nobody_else(
             began = time.time()
             await asyncio.sleep(AWAY_S)
             ended = time.time()
+            found = await app.store.installation.doctor()
             await asyncio.to_thread(citus.control, "start", gone)
+            assert f"{gone.host}:{gone.port}" in [
+                finding.subject for finding in found if finding.rule == "cluster_node"
+            ]
             waited_s = longest_wait(citus_stage, healthy, began, ended)
             print(f"\n  healthy shards: nothing began for {waited_s:.1f} s at most")
             before = citus_stage.start_count()
@@ -157,18 +161,47 @@ async def test_parts_are_moved_while_everybody_works(
         workers = [await citus_stage.worker() for _ in range(2)]
         async with Flow(app) as flow:
             await citus_stage.started(RATE)
-            ((part,),) = citus.ask(
-                "SELECT min(p.shardid) FROM pg_dist_shard_placement AS p "
-                "JOIN pg_dist_shard AS s USING (shardid) "
-                "WHERE s.logicalrelid = %s::regclass AND p.nodename = %s AND p.nodeport = %s",
-                f'"{citus_stage.schema}".shard_lock', first.host, first.port,
-            )  # fmt: skip
+            part = citus.parts_on(first, citus_stage.schema)[0]
             for source, target in ((first, second), (second, first)):
-                await asyncio.to_thread(
-                    citus.ask,
-                    "SELECT citus_move_shard_placement(%s, %s, %s, %s, %s, 'block_writes')",
-                    part, source.host, source.port, target.host, target.port,
-                )  # fmt: skip
+                await asyncio.to_thread(citus.move_part, part, source, target)
+            before = citus_stage.start_count()
+            await citus_stage.started(before + RATE)
+        await settled(citus_stage, app, flow, len(workers))
+        await stop_all(*workers)
+
+
+async def test_a_rebalance_while_everybody_works(citus: CitusCluster, citus_stage: Stage) -> None:
+    """All parts go to one node, and are then shared out again by Citus itself."""
+    first, second = citus.workers[:2]
+    async with citus_stage.app() as app:
+        workers = [await citus_stage.worker() for _ in range(2)]
+        async with Flow(app) as flow:
+            await citus_stage.started(RATE)
+            for part in citus.parts_on(second, citus_stage.schema):
+                await asyncio.to_thread(citus.move_part, part, second, first)
+            assert [] == citus.parts_on(second, citus_stage.schema)
+            await asyncio.to_thread(citus.rebalance, citus_stage.schema)
+            before = citus_stage.start_count()
+            await citus_stage.started(before + RATE)
+        assert citus.parts_on(second, citus_stage.schema)
+        await settled(citus_stage, app, flow, len(workers))
+        await stop_all(*workers)
+
+
+async def test_a_node_is_added_while_everybody_works(
+    citus: CitusCluster, citus_stage: Stage
+) -> None:
+    """It gets its part of the parts, and gives them back when it goes."""
+    spare = citus.spare
+    async with citus_stage.app() as app:
+        workers = [await citus_stage.worker() for _ in range(2)]
+        async with Flow(app) as flow:
+            await citus_stage.started(RATE)
+            with citus.with_node(spare):
+                await asyncio.to_thread(citus.rebalance, citus_stage.schema)
+                assert citus.parts_on(spare, citus_stage.schema)
+                before = citus_stage.start_count()
+                await citus_stage.started(before + RATE)
             before = citus_stage.start_count()
             await citus_stage.started(before + RATE)
         await settled(citus_stage, app, flow, len(workers))

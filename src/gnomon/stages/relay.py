@@ -71,8 +71,9 @@ class Relay:
         return self._ages.is_behind
 
     def wake(self) -> None:
-        """Something may have been saved by others."""
-        self._wake.set()
+        """Something may have been saved by others; who sends nothing learns of it in time."""
+        if self._senders:
+            self._wake.set()
 
     def saved(self, sink: str) -> None:
         """Something was saved here that the sink is to be told."""

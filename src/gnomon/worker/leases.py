@@ -31,6 +31,7 @@ from gnomon.contracts.store import HeartbeatResult, HeldShard, LeaseStore, Shard
 from gnomon.lease import LockWatch
 from gnomon.model.errors import Unavailable
 from gnomon.worker.config import WorkerConfig
+from gnomon.worker.part_order import PartOrder
 
 T = TypeVar("T")
 
@@ -74,6 +75,7 @@ class WorkerLeases:
         self._stolen: list[ShardLock] = []  # and not told yet
         self._held: dict[int, _Held] = {}  # changed by the loop's thread only
         self._watches: dict[int, LockWatch] = {}
+        self._parts = PartOrder(env.entropy)
         self._free: set[int] = set()  # at the last look for silent owners
         self._given_back: list[HeldShard] = []  # and not known to be released yet
         self._alive = 1
@@ -223,9 +225,8 @@ class WorkerLeases:
 
     def surplus(self) -> list[int]:
         """Shards to give back because others have too few."""
-        excess = len(self._held) - self.share
         by_age = sorted(self._held, key=lambda shard: self._held[shard].taken_at)
-        return by_age[-excess:] if excess > 0 else []
+        return list(self._parts.last(by_age, len(self._held) - self.share))
 
     async def give_back(self, shards: Sequence[int]) -> None:
         """Release shards; nothing begins in them from now on."""
@@ -247,7 +248,9 @@ class WorkerLeases:
         locks = await self.locks(self._config.heartbeat.total_seconds())
         free = [lock for lock in locks if lock.shard not in self._held and self._is_free(lock)]
         missing = max(0, self.share - len(self._held))
-        wanted = self._drawn(free[: missing * self._alive], missing)
+        wanted = self._parts.first(free, missing, held=self._held)
+        if wanted is None:
+            wanted = self._drawn(free[: missing * self._alive], missing)
         answers = await asyncio.gather(
             *(self._acquire(lock) for lock in wanted), return_exceptions=True
         )
@@ -325,6 +328,7 @@ class WorkerLeases:
         now = self._clock.monotonic()
         for lock in locks:
             self._watches.setdefault(lock.shard, LockWatch()).see(lock, now)
+        self._parts.learn(locks)
 
     def _is_free(self, lock: ShardLock) -> bool:
         watch, now = self._watches[lock.shard], self._clock.monotonic()

@@ -54,6 +54,8 @@ MakeDemand = Callable[[Lane, int], BeginRequest]  # of a lane and a number of ro
 class Pump:
     """Brings due rows of the held shards to the slots."""
 
+    pace_s = 0.0  # a round lasts at least so long: see `Capabilities`
+
     def __init__(
         self,
         store: WorkStore,
@@ -142,14 +144,15 @@ class Pump:
         """Pump until cancelled; an unavailable store is waited for."""
         while True:
             busy: bool | None = None
+            began_at = self._clock.monotonic()
             with Round(self._observer, "pump"):
                 busy = await self._step()
             if busy is None:
                 await asyncio.sleep(self._config.poll.total_seconds())
-            elif busy:
-                await asyncio.sleep(0)
             else:
-                await self._rest()
+                await (asyncio.sleep(0) if busy else self._rest())
+            if self.pace_s:
+                await asyncio.sleep(max(0.0, began_at + self.pace_s - self._clock.monotonic()))
 
     async def _step(self) -> bool:
         """One round; True if there may be more to do at once."""

@@ -46,12 +46,14 @@ class ResultRecorder:
         owner: str,
         batch: int,
         observer: Observer,
+        pace_s: float = 0.0,
         recorded: Callable[[FinishRequest, Recorded], None],
         dropped: Callable[[FinishRequest], None] = lambda _: None,
     ) -> None:
         self._store = store
         self._owner = owner
         self._batch = batch
+        self._flush_after_s = max(FLUSH_AFTER_S, pace_s)
         self._observer = observer
         self._recorded = recorded
         self._dropped = dropped
@@ -96,7 +98,7 @@ class ResultRecorder:
         while True:
             await self._arrived.wait()
             if len(self._waiting) < self._batch:
-                await asyncio.sleep(FLUSH_AFTER_S)
+                await asyncio.sleep(self._flush_after_s)
             batch = self._take()
             if batch:
                 await self._flush(batch)

@@ -86,6 +86,7 @@ class Worker:
             store.work,
             owner=owner,
             batch=config.finish_batch,
+            pace_s=store.capabilities.pace_s,
             observer=env.observer,
             recorded=self._recorded,
             dropped=self._dropped,
@@ -117,6 +118,7 @@ class Worker:
             env=env,
             serves=self._served.serves_lane,
         )
+        self.pump.pace_s = store.capabilities.pace_s
         self._guest = Guest(store, self.leases, self.pump, served=self._served, env=env)
         self._unserved = UnservedTeller(store, self.leases, env)
         self._examiner = Examiner(store, installation, self.leases, config, env)

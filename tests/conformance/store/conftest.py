@@ -51,7 +51,9 @@ POSTGRES: dict[str, dict[str, Any]] = {
     "postgres": {},
     "postgres-unprepared": {"prepared": False},  # as behind a pooler
     "postgres-one-shard": {"many_shards": False},  # the statements that Citus gets
+    "postgres-one-part": {"many_shards": False, "parts": 2},  # and those about several shards
     "postgres-in-place": {},  # first attempts run in their incoming rows, see ADR 0020
+    "postgres-part-in-place": {"many_shards": False, "parts": 2},
 }
 
 
@@ -68,9 +70,12 @@ def configurations(*names: str) -> list[Any]:
 # transaction, and with the leases, which are single statements; the rest runs behind a pooler in
 # tests/integration/postgres/test_pooler.py. What belongs to no shard is the same on Citus, and only
 # actions have attempts that run in place.
-STATEMENTS = configurations("sqlite-memory", "postgres", "postgres-one-shard")
+STATEMENTS = configurations("sqlite-memory", "postgres", "postgres-one-part")
 SHARED_STATEMENTS = [*STATEMENTS, "sqlite-file"]  # several processes' worth of stores
-ATTEMPT_STATEMENTS = [*SHARED_STATEMENTS, *configurations("postgres-in-place")]
+ATTEMPT_STATEMENTS = [
+    *SHARED_STATEMENTS,
+    *configurations("postgres-in-place", "postgres-part-in-place"),
+]
 ALL_WAYS = configurations("sqlite-memory", "sqlite-file", *POSTGRES)
 NO_SHARDS = configurations("sqlite-memory", "sqlite-file", "postgres")
 
@@ -215,7 +220,8 @@ class OpenStores:
             await self.close()
             self._place = place
         if configuration not in self._stores:
-            self._stores[configuration] = await opened(place, configuration)
+            store = self._stores[configuration] = await opened(place, configuration)
+            await store.installation.open()  # as every program does first
         return self._stores[configuration]
 
     def execute_raw(self, sql: str) -> Sequence[Sequence[Any]]:
@@ -272,7 +278,7 @@ def postgres(open_stores: OpenStores, place: PostgresSchema, configuration: str)
         open_stores.execute_raw,
         caller,
         kept=partial(open_stores.kept, place, configuration),
-        arrives=configuration == "postgres-in-place",
+        arrives=configuration.endswith("in-place"),
     )
 
 

@@ -11,7 +11,8 @@ from uuid import UUID
 import asyncpg
 
 from gnomon.queries import Query
-from gnomon.stores.postgres.connection import NARROW_SETTINGS, catalogue, prepared_text
+from gnomon.stores.postgres.connection import NARROW_SETTINGS
+from gnomon.stores.postgres.texts import catalogue, prepared_text
 
 SHARD = 3
 GUID = UUID(int=7)
@@ -32,6 +33,7 @@ _VALUES: Mapping[str, Any] = {
     "boolean": False,
     "bytea": b"\x01",
     "tid": (0, 1),
+    "oid": SHARD,
 }
 _ANY_PARAMETER = re.compile(r"\$(\d+)")
 

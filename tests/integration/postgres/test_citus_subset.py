@@ -25,6 +25,7 @@ from gnomon.stores.postgres.connection import Database, Row, settings_for
 from gnomon.stores.postgres.list_query import count_selected, list_page
 from gnomon.stores.postgres.migrations import migrations
 from gnomon.stores.postgres.rows import Decoder
+from gnomon.stores.postgres.texts import prepared_text
 from tests.fixtures.postgres import PostgresSchema
 from tests.integration.postgres.statements import LOCAL, MOMENT, STATEMENTS, connect, explain
 from tests.integration.postgres.subset import (
@@ -113,6 +114,23 @@ async def test_a_statement_without_its_shard_would_be_caught(partitioned: Partit
     assert PARTITIONS == len(touched(plan)["scheduled_action"])
 
 
+def test_what_keeps_a_statement_in_its_shard_keeps_it_in_its_part() -> None:
+    """Every condition on the shard becomes one on some shards, and none of them is for an index.
+    What is about one lane stays as it is."""
+    unchanged = set()
+    for name in LOCAL:
+        query = STATEMENTS[name]
+        one = prepared_text(query, "s", one_shard=True)
+        part = prepared_text(query, "s", one_shard=True, one_part=True)
+        kept = query.sql.count("/*one-shard: ")
+        if kept and part == one:
+            unchanged.add(name)
+        else:
+            assert kept == part.count("::oid[])"), name
+        assert one == re.sub(r"ANY \((\$\d+)::oid\[\]\)", r"\1", part), name
+    assert {"begin_lane"} == unchanged
+
+
 async def test_the_many_shards_form_of_the_same_text_reaches_them_all(
     partitioned: Partitioned,
 ) -> None:
@@ -199,7 +217,12 @@ BAD = {
         "SELECT 1 FROM t AS a LEFT JOIN (SELECT b FROM u UNION ALL SELECT c FROM v) "
         "AS d ON d.b = a.b",
     ),
-    "returns the time": Query("x", "global", "UPDATE t SET a = 1 RETURNING statement_timestamp()"),
+    "returns the time": Query(
+        "x",
+        "shard-local",
+        "WITH d AS (DELETE FROM t AS a WHERE a.shard_id = $1 "
+        "RETURNING a.b, statement_timestamp() AS now) SELECT d.b FROM d",
+    ),
     "uses lock_timeout": Query("x", "global", "SELECT set_config('lock_timeout', '1', true)"),
     "uses pg_advisory": Query("x", "global", "SELECT pg_advisory_lock(1)"),
     "uses pg_notify": Query("x", "global", "SELECT pg_notify('a', 'b')"),

@@ -404,6 +404,22 @@ async def test_a_sink_has_no_more_on_its_way_than_its_batch() -> None:
     assert 30 == len(set(outbox.arrived)) == len(outbox.arrived)
 
 
+async def test_who_sends_nothing_is_not_woken() -> None:
+    """A hint is for those who have a sink: a look costs the store something, each time."""
+    sending, idle = Outbox(), Outbox()
+    hour = timedelta(hours=1)
+    told, silent = relay_of(sending, Refusing(), poll=hour), relay_of(idle, None, poll=hour)
+    async with relaying(told), relaying(silent):
+        await until(lambda: bool(sending.surveys and idle.surveys))
+        before = idle.surveys
+        for _ in range(5):
+            told.wake()
+            silent.wake()
+            looks = sending.surveys
+            await until(lambda looks=looks: sending.surveys > looks)  # type: ignore[misc]
+    assert before == idle.surveys
+
+
 async def test_a_sink_that_raises_is_away_and_others_go_on() -> None:
     """Whatever a target of the user's own does: its saves wait."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -273,3 +274,35 @@ async def test_where_reservations_may_have_run_out_nothing_is_begun_for_others()
     assert [] == situation.around.asked
     await situation.pump.begin_in(lanes, guest_demand)
     assert [("begin", 1)] == situation.around.asked
+
+
+@pytest.mark.parametrize(
+    ("pace_s", "naps"),
+    [(0.0, [0.0, 0.0]), (0.02, [0.0, 0.02, 0.0, 0.005])],
+    ids=["none", "some"],
+)
+async def test_where_statements_are_dear_a_round_gathers_what_comes(
+    pace_s: float, naps: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A round that took its time is followed at once; without a pace nothing is waited for."""
+    stage = Situation(free=1)
+    stage.pump.pace_s = pace_s
+    lasting = iter([0.0, 0.015])
+    slept: list[float] = []
+
+    async def step() -> bool:
+        took_s = next(lasting, None)
+        if took_s is None:
+            raise asyncio.CancelledError
+        stage.clock.seconds += took_s
+        return True
+
+    async def sleep(nap_s: float) -> None:
+        slept.append(round(nap_s, 6))
+
+    monkeypatch.setattr(stage.pump, "_step", step)
+    monkeypatch.setattr("gnomon.worker.pump.asyncio.sleep", sleep)
+    with pytest.raises(asyncio.CancelledError):
+        await stage.pump.keep_pumping()
+
+    assert naps == slept

@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, cast
 
+import pytest
+
 from gnomon.contracts.store import FinishRequest, Recorded, WorkStore
 from gnomon.model.errors import StoreUnavailable
 from gnomon.model.outcome import Succeeded
 from gnomon.worker.attempt import finish_of
-from gnomon.worker.recorder import ResultRecorder
+from gnomon.worker.recorder import FLUSH_AFTER_S, ResultRecorder
 from tests.unit.worker.surroundings import Audience
 from tests.unit.worker.test_slots import begun
 
@@ -48,7 +50,9 @@ def finish(number: int) -> FinishRequest:
     return finish_of(begun(number), Succeeded(), ended_after=timedelta(seconds=1))
 
 
-async def recorded_by(book: Book, count: int, *, batch: int) -> tuple[list[str], Audience]:
+async def recorded_by(
+    book: Book, count: int, *, batch: int, pace_s: float = 0.0
+) -> tuple[list[str], Audience]:
     audience = Audience()
     seen: list[str] = []
     recorder = ResultRecorder(
@@ -56,6 +60,7 @@ async def recorded_by(book: Book, count: int, *, batch: int) -> tuple[list[str],
         owner="me",
         batch=batch,
         observer=audience,
+        pace_s=pace_s,
         recorded=lambda result, _: seen.append(result.id),
     )
     async with asyncio.TaskGroup() as group:
@@ -120,3 +125,20 @@ async def test_held_results_survive_a_store_that_fails() -> None:
     book.finish = fail_once  # type: ignore[method-assign]
     seen, _ = await recorded_by(book, 3, batch=10)
     assert ["a0", "a1", "a2"] == sorted(seen)
+
+
+async def test_where_statements_are_dear_results_wait_for_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """For the store's pace, instead of the least that results wait for each other."""
+    naps: list[float] = []
+    sleep = asyncio.sleep
+
+    async def note(nap_s: float) -> None:
+        naps.append(nap_s)
+        await sleep(0)
+
+    monkeypatch.setattr("gnomon.worker.recorder.asyncio.sleep", note)
+    for pace_s in (0.0, 0.02):
+        await recorded_by(Book(), 3, batch=10, pace_s=pace_s)
+    assert {FLUSH_AFTER_S, 0.02} == set(naps)

@@ -21,6 +21,7 @@ class ShardLock(Value, frozen=True):
     beat: int
     silent_for: timedelta | None  # since the last heartbeat; None if free
     started_at: datetime | None  # last_processing_start_at
+    part: int | None = None  # shards of one part cost less together; None: no matter
 
 
 class HeartbeatResult(Value, frozen=True):

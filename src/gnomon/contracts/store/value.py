@@ -18,3 +18,4 @@ class Capabilities(Value, frozen=True):
     wakeups: bool  # hints cross process borders
     caller_transactions: bool  # `joining` works
     many_shards: bool  # one statement may touch several shards
+    pace_s: float = 0.0  # so long a worker gathers what it does next, where statements are dear

@@ -33,6 +33,7 @@ from gnomon.stores.postgres.creation import (
     in_key_order,
 )
 from gnomon.stores.postgres.list_query import count_selected, list_page
+from gnomon.stores.postgres.parts import Only
 from gnomon.stores.postgres.rows import Decoder, logged_attempt, plain_success
 
 Fetch = Callable[..., Awaitable[Sequence[Row]]]
@@ -63,6 +64,8 @@ class PostgresActions:
             if len(drafts) == 1:
                 return [await self._calls.create(drafts[0], caller)]
             return await self._create_unkeyed(self._database.fetch, drafts, caller)
+        if self._database.parts.has_functions and len(drafts) == 1 and not drafts[0].keyed:
+            return await self._create_there(drafts[0], actor, verb)
         results: list[ChangeResult | None] = [None] * len(drafts)
         for group in self._database.groups(draft.shard for draft in drafts):
             chosen = [drafts[place] for place in group.places]
@@ -92,9 +95,18 @@ class PostgresActions:
         )  # fmt: skip
         return answers(drafts, created_by_guid(rows))
 
+    async def _create_there(
+        self, draft: ActionDraft, actor: str, verb: str
+    ) -> list[ChangeResult | None]:
+        """By the node that has the shard, in one call."""
+        row = (column[0] for column in draft_columns([draft]))
+        by = (creator_of(actor), str(actor), verb, face_of(actor))
+        ((created_at,),) = await self._database.fetch("create_one", *row, *by)
+        return answers([draft], {} if created_at is None else {draft.guid: created_at})
+
     @insisting
     async def _create(
-        self, drafts: Sequence[ActionDraft], shards: tuple[int, ...], actor: str, verb: str
+        self, drafts: Sequence[ActionDraft], shards: Only, actor: str, verb: str
     ) -> list[ChangeResult | None]:
         async with self._database.transaction("create") as session:
             return await create_drafts(

@@ -17,7 +17,7 @@ from gnomon.contracts.store import (
     Lane,
 )
 from gnomon.stores._attempts import confirmed
-from gnomon.stores.postgres.connection import Database, Row, read_now
+from gnomon.stores.postgres.connection import Database, Group, Row, read_now
 from gnomon.stores.postgres.lanes import (
     MOMENT,
     BeginParameters,
@@ -26,6 +26,7 @@ from gnomon.stores.postgres.lanes import (
     last_due,
     rows_per_lane,
 )
+from gnomon.stores.postgres.parts import Only
 from gnomon.stores.postgres.rows import Decoder
 from gnomon.stores.postgres.several import every
 
@@ -98,34 +99,46 @@ class LaneBeginner:
         newest: bool,
         until: datetime | None = None,
     ) -> Sequence[Row]:
-        if len(demands) > 1 and self._database.many_shards:
-            return await self._database.fetch(
-                "begin",
-                *lane_columns(demands),
-                [demand.lease_guid for demand in demands],
-                [demand.limit for demand in demands],
-                [demand.since for demand in demands],
-                *terms,
-                newest,
-                [_looked_at(demand) for demand in demands],
-                [demand.is_guest for demand in demands],
-                until,
-            )
         answers = await every(
-            demands,
-            lambda demand: self._database.fetch(
+            self._database.split(demands, lambda demand: demand.lane.shard),
+            lambda part: self._begin_part(*part, terms, newest, until),
+        )
+        return [row for rows in answers for row in rows]
+
+    async def _begin_part(
+        self,
+        demands: Sequence[BeginRequest],
+        only: Only,
+        terms: BeginParameters,
+        newest: bool,  # noqa: FBT001 - handed on
+        until: datetime | None,
+    ) -> Sequence[Row]:
+        if len(demands) == 1:
+            (demand,) = demands
+            return await self._database.fetch(
                 "begin_lane", *demand.lane, demand.lease_guid, demand.limit, demand.since, *terms,
                 newest, _looked_at(demand), demand.is_guest, until,
-            ),
-        )  # fmt: skip
-        return [row for rows in answers for row in rows]
+            )  # fmt: skip
+        return await self._database.fetch(
+            "begin",
+            *lane_columns(demands),
+            [demand.lease_guid for demand in demands],
+            [demand.limit for demand in demands],
+            [demand.since for demand in demands],
+            *terms,
+            newest,
+            [_looked_at(demand) for demand in demands],
+            [demand.is_guest for demand in demands],
+            until,
+            *only,
+        )
 
     async def _reached(
         self, blocked: Sequence[BeginRequest], left: LaneLeft
     ) -> dict[Lane, datetime]:
         """Where the next look goes on; behind rows of one moment, if they are all it looked at."""
         counts = [demand.limit + _looked_at(demand) for demand in blocked]
-        rows = await self._per_lane("begin_reached", blocked, many=counts, by_lane=counts)
+        rows = await self._per_lane("begin_reached", blocked, counts)
         return {
             demand.lane: max(row["reached_at"], (demand.since or left.refused[demand.lane]) + TICK)
             for demand, row in zip(blocked, rows, strict=True)
@@ -146,32 +159,36 @@ class LaneBeginner:
                 asked.append(demand)
         if not asked:
             return left
-        moments = [MOMENT] * len(asked)
-        next_rows = await self._per_lane("begin_next_due", asked, many=MOMENT, by_lane=moments)
+        next_rows = await self._per_lane("begin_next_due", asked, MOMENT)
         for demand, row in zip(asked, next_rows, strict=True):
             left.add(demand.lane, row, is_short=given[demand.lane] < demand.limit)
         return left._replace(looked_at=next_rows[0]["now"])
 
     async def _per_lane(
-        self,
-        query: str,
-        demands: Sequence[BeginRequest],
-        *,
-        many: object,
-        by_lane: Sequence[object],
+        self, query: str, demands: Sequence[BeginRequest], last: object
     ) -> Sequence[Row]:
-        """One row for each lane, about what lies in it from `since` on. The last parameter is
-        `many` for all lanes at once, or its part of `by_lane` for one after the other."""
-        if len(demands) > 1 and self._database.many_shards:
-            sinces = [demand.since for demand in demands]
-            return await self._database.fetch(query, *lane_columns(demands), sinces, many)
-        answers = await every(
-            zip(demands, by_lane, strict=True),
-            lambda place: self._database.fetch(
-                f"{query}_lane", *place[0].lane, place[0].since, place[1]
-            ),
-        )
-        return [row for rows in answers for row in rows]
+        """One row for each lane, about what lies in it from `since` on. The last parameter is the
+        same for all lanes, or a list with one for each."""
+        groups = list(self._database.groups(demand.lane.shard for demand in demands))
+        rows: list[Row | None] = [None] * len(demands)
+        answers = await every(groups, lambda group: self._of_part(query, demands, last, group))
+        for group, answer in zip(groups, answers, strict=True):
+            for place, row in zip(group.places, answer, strict=True):
+                rows[place] = row
+        return [row for row in rows if row is not None]
+
+    async def _of_part(
+        self, query: str, demands: Sequence[BeginRequest], last: object, group: Group
+    ) -> Sequence[Row]:
+        chosen = [demands[place] for place in group.places]
+        lasts = [last[place] for place in group.places] if isinstance(last, list) else last
+        if len(chosen) == 1:
+            (demand,) = chosen
+            one = lasts[0] if isinstance(lasts, list) else lasts
+            return await self._database.fetch(f"{query}_lane", *demand.lane, demand.since, one)
+        sinces = [demand.since for demand in chosen]
+        columns = lane_columns(chosen)
+        return await self._database.fetch(query, *columns, sinces, lasts, *group.shards)
 
     async def confirm(self, attempts: Sequence[BegunAttempt]) -> ConfirmResult:
         """The time is that of the first look: what had come by then has come for all of them."""

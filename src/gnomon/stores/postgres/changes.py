@@ -33,6 +33,7 @@ from gnomon.stores._attempts import CANCELLING, SUPERSEDED
 from gnomon.stores._declarations import revised_draft
 from gnomon.stores.postgres.connection import Session
 from gnomon.stores.postgres.creation import create_drafts, draft_columns, find_repeat
+from gnomon.stores.postgres.parts import Only
 from gnomon.stores.postgres.rows import Decoder
 
 REPLACE_TRIES_MAX = 5  # an id that others create and end all the time: let the caller try again
@@ -43,7 +44,7 @@ class ActionAddress(NamedTuple):
 
     shard: int
     id: str
-    shards: tuple[int, ...]  # the last argument on Citus
+    shards: Only  # the last argument on Citus
 
 
 class LiveAction(NamedTuple):

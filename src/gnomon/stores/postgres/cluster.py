@@ -13,6 +13,7 @@ from gnomon.contracts.store import Finding
 from gnomon.model.errors import ConfigurationError, InvalidRequest
 from gnomon.queries import in_schema
 from gnomon.stores.postgres.connection import PoolSession, Row, Session
+from gnomon.stores.postgres.parts import ON_NODES
 
 # Which tables each migration made: those by shard, and those that every node has whole.
 DISTRIBUTED: Mapping[int, tuple[str, ...]] = {
@@ -54,6 +55,7 @@ REFERENCE: Mapping[int, tuple[str, ...]] = {
     2: ("stage", "stage_server", "stage_owner"),
 }
 BESIDE = "shard_lock"  # the table that the others live beside
+PARTS_PER_NODE = 2  # unless `citus.shard_count` is set
 LEFT_BEHIND = "5 minutes"  # as in `cluster_prepared`
 
 COLOCATION_RULE = "cluster_colocation"
@@ -146,11 +148,35 @@ async def distribute(session: PoolSession, schema: str, versions: Iterable[int])
     """All tables of some migrations beside each other by shard, so that one shard is one node's
     business; in one transaction with what made or changed them, and so one part after the other."""
     steps = list(versions)
-    for table in (name for version in steps for name in DISTRIBUTED.get(version, ())):
-        beside = "default" if table == BESIDE else in_schema(f"/*schema*/{BESIDE}", schema)
-        await session.fetch("migrate_distribute", in_schema(f"/*schema*/{table}", schema), beside)
+    beside = in_schema(f"/*schema*/{BESIDE}", schema)
+    for name in (name for version in steps for name in DISTRIBUTED.get(version, ())):
+        table = in_schema(f"/*schema*/{name}", schema)
+        if name == BESIDE:
+            await session.fetch("migrate_cut", table, await _parts_wanted(session))
+        else:
+            await session.fetch("migrate_distribute", table, beside)
     for table in (name for version in steps for name in REFERENCE.get(version, ())):
         await session.fetch("migrate_reference", in_schema(f"/*schema*/{table}", schema))
+
+
+async def make_functions(session: Session, schema: str) -> None:
+    """What nodes do by themselves, unless it is there. Only the coordinator can make it, and who
+    does not find it does without."""
+    name = in_schema(f"/*schema*/{ON_NODES}", schema)
+    (entry,) = await session.fetch("cluster_entry")
+    (known,) = await session.fetch("cluster_functions", name)
+    if entry["is_coordinator"] and not known["found"]:
+        await session.fetch("cluster_function_make")
+        await session.fetch("cluster_function_hide")
+        beside = in_schema(f"/*schema*/{BESIDE}", schema)
+        await session.fetch("cluster_function_place", name, beside)
+
+
+async def _parts_wanted(session: Session) -> int:
+    """As `citus.shard_count` says, if somebody set it; else few, for a statement that is planned
+    for each part costs more than what it finds there."""
+    (row,) = await session.fetch("migrate_parts")
+    return int(row["wanted"] or PARTS_PER_NODE * max(1, row["nodes"]))
 
 
 async def check_coordinator(session: Session) -> None:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import copy
 import functools
-import re
 from collections.abc import (
     AsyncIterator,
     Awaitable,
@@ -34,11 +33,13 @@ from typing import Any, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar
 import asyncpg
 
 from gnomon.contracts.observer import Observer
-from gnomon.model.errors import StoreUnavailable, check
-from gnomon.queries import Query, in_schema, load, statements_of
+from gnomon.model.errors import BugError, StoreUnavailable, check
+from gnomon.queries import in_schema, statements_of
 from gnomon.stores.postgres.errors import Connection, RowHeld, doubted_commits, translated_errors
 from gnomon.stores.postgres.known_types import KnowingConnection
 from gnomon.stores.postgres.migrations import VERSION
+from gnomon.stores.postgres.parts import ON_NODES, PARTED_LIKE, Only, Parts, only_these
+from gnomon.stores.postgres.texts import Texts, catalogue, texts_of
 
 STATEMENT_TIMEOUT_MS = 5_000  # less than half a lease: who is stuck must notice before it is lost
 WIDE_TIMEOUT_MS = 60_000
@@ -48,7 +49,7 @@ HELD_MS = 50  # how long a verb of a caller's waits for a row that somebody hold
 HELD_MS_MAX = 4_500  # and then in all: a little less than a statement may take
 WAITING_PART = 2  # of the connections for verbs, one in so many may be used for waiting
 ACQUIRE_TIMEOUT_S = 10.0
-STATEMENTS_CACHED = 256  # more than there are queries: each is prepared once per connection
+STATEMENTS_CACHED = 512  # more than there are texts: each is prepared once per connection
 LEASE_POOL_SIZE = 2
 WIDE_POOL_SIZE = 3
 CLOSE_TIMEOUT_S = 2.0
@@ -58,8 +59,6 @@ T = TypeVar("T")
 
 # How long the statements of the present call may wait for a row; 0: as their pool says.
 _patience_ms: ContextVar[int] = ContextVar("patience_ms", default=0)
-
-_ONE_SHARD = re.compile(r"/\*one-shard: (.*?)\*/")
 
 _COMMON_SETTINGS = {
     "application_name": "gnomon",
@@ -122,21 +121,8 @@ async def read_now(session: Session) -> datetime:
 class Group(NamedTuple):
     """Things that may be written in one transaction, and the parameter that says so to Citus."""
 
-    shards: tuple[int, ...]  # empty, or the one shard: the last argument of a shard-local statement
+    shards: Only  # the last argument of a shard-local statement
     places: Sequence[int]  # where the things stand in the caller's list
-
-
-@functools.cache
-def catalogue() -> Mapping[str, Query]:
-    """All statements as they stand in the files, which are read once."""
-    return load("gnomon.stores.postgres.queries")
-
-
-def prepared_text(query: Query, schema: str, *, one_shard: bool) -> str:
-    """The statement for a schema, with or without what keeps it in one shard."""
-    text = _ONE_SHARD.sub(r"\1" if one_shard else "", query.sql)
-    name = in_schema("/*schema*/", schema).removesuffix(".")
-    return in_schema(text.replace("/*schema_name*/", name), schema).removesuffix(";")
 
 
 class Pools(NamedTuple):
@@ -191,15 +177,14 @@ class Database:
         pool_size: int,
         prepared: bool,
         many_shards: bool,
+        parts: Parts,
         observer: Observer,
     ) -> None:
         self.schema = schema
         self.many_shards = many_shards
         self.observer = observer
-        self.queries = {
-            name: prepared_text(query, schema, one_shard=not many_shards)
-            for name, query in catalogue().items()
-        }
+        self.queries = texts_of(schema, many_shards=many_shards)
+        self.parts = parts
         self._pools = pools
         self._settings = settings
         self._by_index = {
@@ -301,6 +286,10 @@ class Database:
                             yield PoolSession(connection, self.queries)
         except RowHeld:
             raise
+        except BugError as exc:
+            if isinstance(exc.__cause__, asyncpg.FeatureNotSupportedError) and self.parts.forget():
+                raise StoreUnavailable(f"{operation}: parts were cut anew; safe to repeat") from exc
+            raise
         except StoreUnavailable:
             _stay_cancelled()
             self.observer.count("store_unavailable", 1, op=operation)
@@ -334,23 +323,39 @@ class Database:
             self._shard_count = int(rows[0]["shard_count"])
         return self._shard_count
 
+    async def learn_parts(self) -> None:
+        """Ask Citus which shards live together, unless that is known."""
+        if not self.many_shards and not self.parts.are_known:
+            table = in_schema(f"/*schema*/{PARTED_LIKE}", self.schema)
+            rows = await self.fetch("cluster_parts", table, await self.shard_count())
+            (known,) = await self.fetch(
+                "cluster_functions", in_schema(f"/*schema*/{ON_NODES}", self.schema)
+            )
+            self.parts.learn({row["shard_id"]: row["part"] for row in rows})
+            self.parts.has_functions = known["found"]
+
     def groups(self, shards: Iterable[int]) -> Iterator[Group]:
-        """How to split work over transactions: all in one, or on Citus one shard in each."""
+        """How to split work over transactions: all in one, or on Citus one part in each."""
+        named = list(shards)
+        if self.many_shards:
+            if named:
+                yield Group((), range(len(named)))
+            return
         places: dict[int, list[int]] = {}
-        for place, shard in enumerate(shards):
-            places.setdefault(0 if self.many_shards else shard, []).append(place)
-        for shard, of_shard in places.items():
-            yield Group(self.only(shard), of_shard)
+        for place, shard in enumerate(named):
+            places.setdefault(self.parts.of(shard), []).append(place)
+        for of_part in places.values():
+            yield Group(only_these(named[place] for place in of_part), of_part)
 
     def split(
         self, items: Sequence[T], shard_of: Callable[[T], int]
-    ) -> Iterator[tuple[list[T], tuple[int, ...]]]:
+    ) -> Iterator[tuple[list[T], Only]]:
         """As `groups`, for things that know their shard: the things of each transaction, and the
         last arguments of its shard-local statements."""
         for group in self.groups(map(shard_of, items)):
             yield [items[place] for place in group.places], group.shards
 
-    def only(self, shard: int) -> tuple[int, ...]:
+    def only(self, shard: int) -> Only:
         """The last argument of a shard-local statement about one shard."""
         return () if self.many_shards else (shard,)
 
@@ -362,7 +367,7 @@ class Database:
 class PoolSession:
     """Statements on one connection of a pool."""
 
-    def __init__(self, connection: Connection, queries: Mapping[str, str]) -> None:
+    def __init__(self, connection: Connection, queries: Texts) -> None:
         self.connection = connection
         self._queries = queries
         self._timeout_s: float | None = None  # None: as the pool says
@@ -370,7 +375,7 @@ class PoolSession:
     async def fetch(self, name: str, *args: object) -> Sequence[Row]:
         with _ended_if_cancelled(self.connection):  # before its transaction is rolled back
             rows: Sequence[Row] = await self.connection.fetch(
-                self._queries[name], *args, timeout=self._timeout_s
+                self._queries.text(name, args), *args, timeout=self._timeout_s
             )
         return rows
 
@@ -426,8 +431,10 @@ async def open_database(
     prepared: bool,
     many_shards: bool | None,
     observer: Observer,
+    parts: int = 0,
 ) -> Database:
-    """Connect, and ask whether this is Citus; `many_shards` says how to treat another database."""
+    """Connect, and ask whether this is Citus; `many_shards` says how to treat another database, and
+    `parts` how many parts it has then (0: each shard is one)."""
     with translated_errors("open", expected=VERSION):
         is_citus = await _is_citus(dsn)
         settings = settings_for(is_citus=is_citus)
@@ -439,6 +446,7 @@ async def open_database(
         pool_size=pool_size,
         prepared=prepared,
         many_shards=not is_citus if many_shards is None else many_shards,
+        parts=Parts(is_citus=is_citus, count=parts),
         observer=observer,
     )
 

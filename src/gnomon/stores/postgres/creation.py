@@ -12,6 +12,7 @@ from gnomon.model.action import Action
 from gnomon.model.codec import encode_spec
 from gnomon.stores._actions import creator_of, drafted_action
 from gnomon.stores.postgres.connection import Row, Session
+from gnomon.stores.postgres.parts import Only
 from gnomon.stores.postgres.rows import Decoder
 
 MICROSECOND = timedelta(microseconds=1)
@@ -65,7 +66,7 @@ async def create_drafts(
     session: Session,
     decoder: Decoder,
     drafts: Sequence[ActionDraft],
-    shards: tuple[int, ...],
+    shards: Only,
     *,
     actor: str,
     verb: str,
@@ -75,12 +76,8 @@ async def create_drafts(
     Whether a keyed guid is finished is asked after the insert: a finish that the insert had to wait
     for is visible only then, and would otherwise be executed a second time.
     """
-    ordered = in_key_order(drafts)
-    keyed = [draft.keyed for draft in ordered]
-    rows = await session.fetch(
-        "create_rows", *draft_columns(ordered), keyed, creator_of(actor), *shards
-    )
-    stored = created_by_guid(rows)
+    keyed = [draft.keyed for draft in drafts]
+    stored = created_by_guid(await _store_rows(session, drafts, creator_of(actor), shards))
     repeats: dict[UUID, Action] = {}
     if any(keyed):
         asked = [draft for draft in drafts if draft.keyed]
@@ -120,8 +117,20 @@ async def create_drafts(
     ]
 
 
+async def _store_rows(
+    session: Session, drafts: Sequence[ActionDraft], creator: str | None, shards: Only
+) -> Sequence[Row]:
+    """The action rows of those that were not there."""
+    ordered = in_key_order(drafts)
+    keyed: list[object] = [draft.keyed for draft in ordered]
+    columns = [*draft_columns(ordered), keyed]
+    if shards and len(drafts) == 1:
+        return await session.fetch("create_row", *(column[0] for column in columns), creator)
+    return await session.fetch("create_rows", *columns, creator, *shards)
+
+
 async def find_repeat(
-    session: Session, decoder: Decoder, draft: ActionDraft, shards: tuple[int, ...]
+    session: Session, decoder: Decoder, draft: ActionDraft, shards: Only
 ) -> ChangeResult | None:
     """The answer to a keyed change that was made before, else None."""
     repeats = await _finished_repeats(session, decoder, [draft], shards)
@@ -131,7 +140,7 @@ async def find_repeat(
 
 
 async def _finished_repeats(
-    session: Session, decoder: Decoder, drafts: Sequence[ActionDraft], shards: tuple[int, ...]
+    session: Session, decoder: Decoder, drafts: Sequence[ActionDraft], shards: Only
 ) -> dict[UUID, Action]:
     touched = await session.fetch("repeat_finished", _guids(drafts), *shards)
     if not touched:
@@ -144,7 +153,7 @@ async def live_repeats(
     session: Session,
     decoder: Decoder,
     drafts: Sequence[ActionDraft],
-    shards: tuple[int, ...],
+    shards: Only,
     finished: dict[UUID, Action],
 ) -> dict[UUID, Action]:
     """Repeats whose id is alive: shown as it is now, even if a later change replaced the guid."""
@@ -165,21 +174,24 @@ async def _announce(
     session: Session,
     drafts: Sequence[ActionDraft],
     stored: dict[UUID, datetime],
-    shards: tuple[int, ...],
+    shards: Only,
 ) -> None:
     unique = {draft.guid: draft for draft in reversed(drafts)}
     if not unique:
         return
-    await session.fetch(
-        "append_incoming",
+    columns: tuple[list[object], ...] = (
         [draft.shard for draft in unique.values()],
         list(unique),
         [draft.spec.queue for draft in unique.values()],
         [draft.spec.priority for draft in unique.values()],
         [draft.scheduled_at for draft in unique.values()],
-        stored[next(iter(unique))],
-        *shards,
     )
+    created_at = stored[next(iter(unique))]
+    if shards and len(unique) == 1:
+        row = (column[0] for column in columns)
+        await session.fetch("append_incoming_row", *row, created_at)
+    else:
+        await session.fetch("append_incoming", *columns, created_at, *shards)
 
 
 def _guids(drafts: Sequence[ActionDraft]) -> list[UUID]:

@@ -10,6 +10,7 @@ from gnomon.contracts.store.figures import COUNT_LEAST, COUNTED_MAX, LANES_MAX
 from gnomon.stores._figures import FiguresTally, Presence, arrivals_looked_at
 from gnomon.stores.postgres.connection import Database, PoolSession, read_now
 from gnomon.stores.postgres.in_place import IN_PLACE
+from gnomon.stores.postgres.parts import Only
 
 
 async def read_figures(
@@ -35,7 +36,7 @@ async def _add_queues(
     tally: FiguresTally,
     session: PoolSession,
     shards: Sequence[int],
-    only: tuple[int, ...],
+    only: Only,
     limit: int,
 ) -> None:
     looked_at = arrivals_looked_at(limit, len(shards))
@@ -67,7 +68,7 @@ async def _add_stages(
     tally: FiguresTally,
     session: PoolSession,
     shards: Sequence[int],
-    only: tuple[int, ...],
+    only: Only,
     limit: int,
 ) -> None:
     for row in await session.fetch("figures_stages", shards, limit, LANES_MAX, *only):

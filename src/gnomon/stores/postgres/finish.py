@@ -13,6 +13,7 @@ from gnomon.model.errors import StoreUnavailable
 from gnomon.stores._attempts import UNSERVED, finished_attempt
 from gnomon.stores.postgres.connection import Database, Row, Session, read_now
 from gnomon.stores.postgres.in_place import move_begun
+from gnomon.stores.postgres.parts import Only
 from gnomon.stores.postgres.results import (
     ResultRow,
     continue_actions,
@@ -24,9 +25,7 @@ from gnomon.stores.postgres.rows import encode_attempt
 from gnomon.stores.postgres.several import at_once
 
 _RecordedById: TypeAlias = dict[UUID, Recorded]
-_Part: TypeAlias = tuple[
-    list[FinishRequest], tuple[int, ...]
-]  # and the last arguments of its statements
+_Part: TypeAlias = tuple[list[FinishRequest], Only]  # and the last arguments of its statements
 
 HELD_FOR = timedelta(seconds=30)  # several times the recorder's longest pause
 
@@ -108,7 +107,7 @@ def is_plain(one: FinishRequest) -> bool:
 class AttemptFinisher:
     """Records results in one transaction, each by the statement that fits it."""
 
-    def __init__(self, session: Session, owner: str, shards: tuple[int, ...]) -> None:
+    def __init__(self, session: Session, owner: str, shards: Only) -> None:
         self._session = session
         self._owner = owner
         self._shards = shards  # not empty: one shard only, by statements that Citus can run
@@ -125,18 +124,22 @@ class AttemptFinisher:
                 unserved.append(one)
             elif not one.verdict.state.is_terminal:
                 continuing.append(one)
-            elif not self._shards and is_plain(one):
+            elif is_plain(one):
                 plain.append(one)
             else:
                 ending.append(one)
         applied = await self._finish_plain(plain) if plain else set()
         others = [one.guid for one in (*ending, *continuing, *unserved)]
         await move_begun(self._session, others, self._shards)
+        if self._shards:  # there one statement locks what ends and takes its row: see `finish_end`
+            others = [one.guid for one in (*continuing, *unserved)]
         free = await hold(self._session, others, self._shards)
-        ending = [one for one in ending if one.guid in free]
+        if not self._shards:
+            ending = [one for one in ending if one.guid in free]
         continuing = [one for one in continuing if one.guid in free]
         if ending:
-            applied |= await self._finish_ending(ending)
+            take = "finish_end" if self._shards else "finish_take"
+            applied |= await self._finish_ending(ending, take)
         if continuing:
             applied |= await self._finish_continuing(continuing)
         recorded = await self._hand_back([one for one in unserved if one.guid in free])
@@ -149,6 +152,8 @@ class AttemptFinisher:
     async def _finish_plain(self, finishes: Sequence[FinishRequest]) -> set[UUID]:
         """Record plain successes, each with the end of its action, in one statement; what was
         applied."""
+        if self._shards:  # where an INSERT stands alone, there is no such statement
+            return await self._finish_ending(finishes, "finish_end_plain")
         told: Sequence[str | None] = [None] * len(finishes)
         if any(one.answer is not None for one in finishes):
             now = await self._read_now()
@@ -174,10 +179,12 @@ class AttemptFinisher:
             return None
         return encode_attempt(finished_attempt(one, self._owner, now))
 
-    async def _finish_ending(self, finishes: Sequence[FinishRequest]) -> set[UUID]:
+    async def _finish_ending(self, finishes: Sequence[FinishRequest], take: str) -> set[UUID]:
         """Record results that end their actions: the queue row goes, and the action moves to the
         finished ones; what was applied."""
-        rows = await self._session.fetch("finish_take", *_keys(finishes), *self._shards)
+        rows = await self._session.fetch(take, *_keys(finishes), *self._shards)
+        if self._shards and rows:
+            self._now = self._now or rows[0]["now"]
         results, now = await self._accepted(finishes, _swept_by_attempt(rows))
         await end_actions(self._session, results, now, self._shards)
         logged = [result for result in results if not _is_told_by_its_row(result)]
@@ -247,9 +254,9 @@ class AttemptFinisher:
             await self._session.fetch(
                 "finish_delete_stale", [one.guid for one in late], *self._shards
             )
-            if not self._shards:
-                shards = [one.shard for one in late]
-                await self._session.fetch("finish_delete_begun", shards, *_keys(late))
+            shards = [one.shard for one in late]
+            drop = "finish_drop_begun" if self._shards else "finish_delete_begun"
+            await self._session.fetch(drop, shards, *_keys(late), *self._shards)
         return {
             one.attempt_id: Recorded.REPEATED if one.attempt_id in repeated else Recorded.LATE
             for one in finishes

@@ -1,8 +1,7 @@
 """Attempts that run where they arrived: in their incoming rows (ADR 0020).
 
 A plain success is recorded there. Whoever has more to do with such an attempt moves its row to the
-processing queue first, attempt and all, and goes on as with any other. Where a statement may touch
-one shard only (Citus), nothing is begun in place, so there is nothing to move.
+processing queue first, attempt and all, and goes on as with any other.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 from gnomon.stores.postgres.connection import Row, Session
+from gnomon.stores.postgres.parts import Only
 
 FOREVER = datetime(9999, 1, 1, tzinfo=UTC)
 ALL_ROWS = 2**31 - 1
@@ -20,27 +20,32 @@ ALL_ROWS = 2**31 - 1
 IN_PLACE = timedelta(seconds=120)
 
 
-async def move_begun(session: Session, guids: Sequence[UUID], only: tuple[int, ...]) -> None:
+async def move_begun(session: Session, guids: Sequence[UUID], only: Only) -> None:
     """Those of certain generations, in a transaction."""
-    if guids and not only:
-        await _move(session, await session.fetch("lock_begun", guids))
+    if guids:
+        await _move(session, await session.fetch("lock_begun", guids, *only), only)
 
 
 async def move_begun_in(
     session: Session,
     shards: Sequence[int],
-    only: tuple[int, ...],
+    only: Only,
     *,
     owners: Collection[str] | None = None,
     until: datetime | None = None,
     look: int = ALL_ROWS,
 ) -> None:
     """Those whose reservation ends by a moment (None: has ended), of these owners (None: all)."""
-    if shards and not only:
+    if shards:
         names = None if owners is None else list(owners)
-        await _move(session, await session.fetch("lock_begun_in", shards, names, until, look))
+        locked = await session.fetch("lock_begun_in", shards, names, until, look, *only)
+        await _move(session, locked, only)
 
 
-async def _move(session: Session, locked: Sequence[Row]) -> None:
-    if locked:
+async def _move(session: Session, locked: Sequence[Row], only: Only) -> None:
+    if locked and only:
+        columns = [[row[name] for row in locked] for name in ("shard_id", "created_at", "guid")]
+        await session.fetch("move_begun_put", *columns, *only)
+        await session.fetch("move_begun_drop", *columns, *only)
+    elif locked:
         await session.fetch("move_begun", [row["row_id"] for row in locked])

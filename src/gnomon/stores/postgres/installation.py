@@ -25,6 +25,7 @@ from gnomon.stores.postgres.cluster import (
     check_whole,
     cluster_findings,
     distribute,
+    make_functions,
     read_placement,
 )
 from gnomon.stores.postgres.connection import Database, PoolSession, read_now
@@ -100,6 +101,7 @@ class PostgresInstallation:
                 await self._apply(session, step)
             if is_citus:
                 await distribute(session, schema, sorted(undistributed))
+                await make_functions(session, schema)
             if version == 0:
                 await self._install(session, shard_count)
             elif missing:
@@ -160,6 +162,7 @@ class PostgresInstallation:
         if row["floor"] > VERSION:
             raise SchemaMismatch(found=row["floor"], expected=VERSION)
         self._database.installation_id = row["id"]
+        await self._database.learn_parts()
         return Installation(
             id=row["id"],
             shard_count=row["shard_count"],

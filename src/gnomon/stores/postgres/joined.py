@@ -7,7 +7,7 @@ what was stored. A blocking connection is used in place: the coroutine then neve
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableSet, Sequence
+from collections.abc import MutableSet, Sequence
 from typing import Any
 from uuid import UUID
 from weakref import WeakSet
@@ -35,6 +35,7 @@ from gnomon.stores.postgres.creation import create_drafts
 from gnomon.stores.postgres.errors import DRIVER_ERRORS, translated_errors
 from gnomon.stores.postgres.migrations import VERSION
 from gnomon.stores.postgres.rows import Decoder
+from gnomon.stores.postgres.texts import Texts
 
 ENGINE = "postgres"
 
@@ -42,7 +43,7 @@ ENGINE = "postgres"
 class AsyncpgSession:
     """Statements on a caller's asyncpg connection."""
 
-    def __init__(self, connection: Any, queries: Mapping[str, str]) -> None:
+    def __init__(self, connection: Any, queries: Texts) -> None:
         self.connection = getattr(connection, "_con", connection)  # a pool lends a new proxy of it
         self._queries = queries
 
@@ -52,14 +53,14 @@ class AsyncpgSession:
         if not self.connection.is_in_transaction():
             raise InvalidRequest(NO_TRANSACTION)
         with translated_errors(name, expected=VERSION):
-            rows: Sequence[Row] = await self.connection.fetch(self._queries[name], *args)
+            rows: Sequence[Row] = await self.connection.fetch(self._queries.text(name, args), *args)
             return rows
 
 
 class PsycopgSession:
     """Statements on a caller's psycopg connection. Raw cursors take our `$1` as it is."""
 
-    def __init__(self, connection: Any, queries: Mapping[str, str]) -> None:
+    def __init__(self, connection: Any, queries: Texts) -> None:
         self.connection = connection
         self._queries = queries
 
@@ -75,17 +76,17 @@ class PsycopgSession:
         with translated_errors(name, expected=VERSION, kinds=(*DRIVER_ERRORS, psycopg.Error)):
             if isinstance(connection, psycopg.Connection):
                 with psycopg.RawCursor(connection, row_factory=dict_row) as cursor:
-                    cursor.execute(self._queries[name], args)
+                    cursor.execute(self._queries.text(name, args), args)
                     return cursor.fetchall() if cursor.description else []
             async with psycopg.AsyncRawCursor(connection, row_factory=dict_row) as cursor:
-                await cursor.execute(self._queries[name], args)
+                await cursor.execute(self._queries.text(name, args), args)
                 return await cursor.fetchall() if cursor.description else []
 
 
 DriverSession = AsyncpgSession | PsycopgSession
 
 
-def session_on(connection: object, queries: Mapping[str, str]) -> DriverSession:
+def session_on(connection: object, queries: Texts) -> DriverSession:
     """A session on a connection of a driver that we know. Errors: NotSupported."""
     if isinstance(connection, asyncpg.Connection | asyncpg.pool.PoolConnectionProxy):
         return AsyncpgSession(connection, queries)

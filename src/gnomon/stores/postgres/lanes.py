@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 from uuid import UUID
@@ -54,6 +54,7 @@ class MoveTally:
         self.lanes: dict[Lane, datetime] = {}
         self.marks: dict[int, datetime] = {}
         self.more = False
+        self.now = LONG_AGO  # where several statements tell the time: the latest
 
     def add_shard(self, shard: int, taken: int, last_at: datetime | None, now: datetime) -> None:
         """A held shard gave so many rows, the last one created then."""
@@ -78,12 +79,19 @@ class MoveTally:
                 self.add_lane(lane, row["moment"], row["count"])
 
     def add_taken(
-        self, shard: int, taken: Sequence[Row], put: Iterable[Row], now: datetime
+        self, held: Mapping[int, datetime], taken: Iterable[Row], put: Iterable[Row]
     ) -> None:
-        """The rows of `move_take`, and those of them that `move_put` stored."""
-        self.add_shard(shard, len(taken), taken[-1]["created_at"] if taken else None, now)
+        """Shards that are held, and when that was asked; the rows that `move_take` took there, and
+        those of them that `move_put` stored."""
+        times: dict[int, list[datetime]] = {shard: [] for shard in held}
+        for row in taken:
+            times[row["shard_id"]].append(row["created_at"])
+        for shard, now in held.items():
+            self.add_shard(shard, len(times[shard]), max(times[shard], default=None), now)
+            self.now = max(self.now, now)
         for row in put:
-            self.add_lane(Lane(shard, row["queue"], row["priority"]), row["scheduled_at"], 1)
+            lane = Lane(row["shard_id"], row["queue"], row["priority"])
+            self.add_lane(lane, row["scheduled_at"], 1)
 
     def moved(self, now: datetime) -> MoveResult:
         return MoveResult(

@@ -20,7 +20,10 @@ class PostgresLeases:
         self._database = database
 
     async def list_locks(self, *, silent: timedelta | None = None) -> Sequence[ShardLock]:
-        return [lock_of(row) for row in await self._database.fetch("list_locks", silent)]
+        rows = await self._database.fetch("list_locks", silent)
+        if self._database.many_shards:
+            return [lock_of(row) for row in rows]
+        return [lock_of(row, part=self._database.parts.of(row["shard_id"])) for row in rows]
 
     async def acquire(
         self, shard: int, lease_guid: UUID, *, owner: str, seen: ShardLock, lease_for: timedelta
@@ -43,6 +46,7 @@ class PostgresLeases:
         process: str | None = None,
         offer: Offer = ALL_QUEUES,
     ) -> HeartbeatResult:
+        await self._database.learn_parts()
         prolonged = await those_at_hand(
             self._database.groups(holding.shard for holding in holdings),
             lambda group: self._database.fetch(
@@ -84,7 +88,7 @@ class PostgresLeases:
         return [worker_of(row) for row in await self._database.fetch("list_workers")]
 
 
-def lock_of(row: Row) -> ShardLock:
+def lock_of(row: Row, *, part: int | None = None) -> ShardLock:
     """A row of `list_locks`."""
     return ShardLock(
         shard=row["shard_id"],
@@ -93,6 +97,7 @@ def lock_of(row: Row) -> ShardLock:
         beat=row["beat"],
         silent_for=row["silent_for"],
         started_at=row["last_processing_start_at"],
+        part=part,
     )
 
 

@@ -17,6 +17,7 @@ from gnomon.stores._load import (
 )
 from gnomon.stores.postgres.connection import Database, PoolSession, read_now
 from gnomon.stores.postgres.lanes import lane_of
+from gnomon.stores.postgres.parts import Only
 
 
 class PostgresLoad:
@@ -60,7 +61,7 @@ async def _add_lanes(
     session: PoolSession,
     tally: LoadTally,
     shards: Sequence[int],
-    only: tuple[int, ...],
+    only: Only,
     lanes: int,
 ) -> None:
     """All of what lanes hold that hold little; of the others a part is looked at."""
@@ -88,7 +89,7 @@ async def _add_few(
     tally: LoadTally,
     ahead: LanesAhead,
     lanes: Sequence[Lane],
-    only: tuple[int, ...],
+    only: Only,
 ) -> None:
     """Look into some lanes: what is little is added, and which are full is noted."""
     if not lanes:

@@ -8,10 +8,11 @@ from datetime import datetime
 from gnomon.contracts.store import Lane
 from gnomon.stores.postgres.connection import Database, Row
 from gnomon.stores.postgres.lanes import lane_of
+from gnomon.stores.postgres.parts import Only
 
 
 async def list_needs(database: Database, limit: int) -> list[str]:
-    """In order; where a statement may touch one shard only, they are asked one by one."""
+    """In order; where a statement may touch one shard only, they are asked part by part."""
     needs: set[str] = set()
     for only in await _parts(database):
         needs.update(row["need"] for row in await database.fetch("list_needs", limit, *only))
@@ -38,8 +39,7 @@ async def count_due(
     return min(count, limit)
 
 
-async def _parts(database: Database) -> Sequence[tuple[int, ...]]:
-    """The last arguments of statements that have to be sent: one for all shards, or one each."""
-    if database.many_shards:
-        return [()]
-    return [database.only(shard) for shard in range(await database.shard_count())]
+async def _parts(database: Database) -> Sequence[Only]:
+    """The last arguments of what has to be sent: once for all shards, or once for each part."""
+    count = 1 if database.many_shards else await database.shard_count()
+    return [group.shards for group in database.groups(range(count))]

@@ -10,6 +10,7 @@ from gnomon.model.action import Action
 from gnomon.stores._pauses import BY_WORKER, END_PAUSE, PauseEnding
 from gnomon.stores.postgres.changes import renewed
 from gnomon.stores.postgres.connection import Database, Row, Session
+from gnomon.stores.postgres.parts import Only
 from gnomon.stores.postgres.rows import Decoder
 
 
@@ -63,7 +64,7 @@ async def _resume(
     decoder: Decoder,
     rows: Sequence[Row],
     ending: PauseEnding,
-    only: tuple[int, ...],
+    only: Only,
 ) -> list[Action]:
     """Let those go on that were locked."""
     locked = [row for row in rows if row["id"] is not None]

@@ -34,6 +34,7 @@ from gnomon.stores._declarations import (
 from gnomon.stores.postgres.changes import ActionAddress, ActionChanger
 from gnomon.stores.postgres.connection import Database, Row, Session, insisting, read_now
 from gnomon.stores.postgres.creation import create_drafts
+from gnomon.stores.postgres.parts import Only
 from gnomon.stores.postgres.rows import Decoder
 
 
@@ -155,11 +156,10 @@ class PostgresPrograms:
                 await _put_note(session, place, noted)
         return result
 
-    async def _parts(self) -> Sequence[tuple[int, ...]]:
-        """The last arguments of what has to be sent: one for all shards, or one each."""
-        if self._database.many_shards:
-            return [()]
-        return [self._database.only(n) for n in range(await self._database.shard_count())]
+    async def _parts(self) -> Sequence[Only]:
+        """The last arguments of what has to be sent: once for all shards, or once for each part."""
+        count = 1 if self._database.many_shards else await self._database.shard_count()
+        return [group.shards for group in self._database.groups(range(count))]
 
 
 async def _locked_note(

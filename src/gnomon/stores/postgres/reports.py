@@ -17,6 +17,7 @@ from gnomon.stores.postgres.connection import Database, PoolSession, Row, read_n
 from gnomon.stores.postgres.history import PostgresHistory
 from gnomon.stores.postgres.leases import lock_of, worker_of
 from gnomon.stores.postgres.load import PostgresLoad
+from gnomon.stores.postgres.parts import Only
 from gnomon.stores.postgres.rows import Decoder
 
 
@@ -75,9 +76,7 @@ class PostgresReports(PostgresHistory, PostgresLoad):
             guids |= {row["guid"] for row in replaced}
         return guids
 
-    async def _find(
-        self, session: PoolSession, id: str, shard: int, only: tuple[int, ...]
-    ) -> Action | None:
+    async def _find(self, session: PoolSession, id: str, shard: int, only: Only) -> Action | None:
         for query in ("get_live", "get_finished"):
             rows = await session.fetch(query, [shard], [id], *only)
             if rows:

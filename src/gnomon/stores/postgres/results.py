@@ -14,6 +14,7 @@ from gnomon.model.action import Attempt
 from gnomon.model.errors import check
 from gnomon.model.transition import Verdict
 from gnomon.stores.postgres.connection import Session
+from gnomon.stores.postgres.parts import Only
 from gnomon.stores.postgres.rows import encode_attempt
 
 
@@ -29,7 +30,7 @@ class ResultRow(NamedTuple):
     taken_back: int = 0  # 1 if the attempt had been counted as interrupted
 
 
-async def hold(session: Session, guids: Sequence[UUID], shards: tuple[int, ...]) -> set[UUID]:
+async def hold(session: Session, guids: Sequence[UUID], shards: Only) -> set[UUID]:
     """Lock generations and their rows; those that are there and that nobody else holds."""
     if not guids:
         return set()
@@ -37,7 +38,7 @@ async def hold(session: Session, guids: Sequence[UUID], shards: tuple[int, ...])
 
 
 async def end_actions(
-    session: Session, results: Sequence[ResultRow], now: datetime, shards: tuple[int, ...]
+    session: Session, results: Sequence[ResultRow], now: datetime, shards: Only
 ) -> None:
     """Move actions to the finished ones."""
     if results:
@@ -66,9 +67,7 @@ def _end_columns(results: Sequence[ResultRow]) -> tuple[list[object], ...]:
     )
 
 
-async def continue_actions(
-    session: Session, results: Sequence[ResultRow], shards: tuple[int, ...]
-) -> None:
+async def continue_actions(session: Session, results: Sequence[ResultRow], shards: Only) -> None:
     """Count and go on."""
     if not results:
         return
@@ -94,7 +93,7 @@ async def continue_actions(
 
 
 async def log_attempts(
-    session: Session, results: Sequence[ResultRow], now: datetime, shards: tuple[int, ...]
+    session: Session, results: Sequence[ResultRow], now: datetime, shards: Only
 ) -> None:
     """Write the attempts down; the true end of one that was swept replaces the guess."""
     logged = [(result, result.attempt) for result in results if result.attempt is not None]

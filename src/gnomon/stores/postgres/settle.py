@@ -9,6 +9,7 @@ from uuid import UUID
 from gnomon.contracts.store import SettleRequest
 from gnomon.stores._attempts import interrupted_attempt
 from gnomon.stores.postgres.connection import Row, Session, read_now
+from gnomon.stores.postgres.parts import Only
 from gnomon.stores.postgres.results import (
     ResultRow,
     continue_actions,
@@ -20,9 +21,7 @@ from gnomon.stores.postgres.results import (
 NOBODY = UUID(int=0)  # stands for the attempt of a row that is not running
 
 
-async def settle_rows(
-    session: Session, settlements: Sequence[SettleRequest], shards: tuple[int, ...]
-) -> int:
+async def settle_rows(session: Session, settlements: Sequence[SettleRequest], shards: Only) -> int:
     """In one transaction, sorted by guid; how many passed the fence."""
     free = await hold(session, [one.lapsed.guid for one in settlements], shards)
     settlements = [one for one in settlements if one.lapsed.guid in free]

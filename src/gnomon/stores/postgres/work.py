@@ -36,7 +36,7 @@ from gnomon.contracts.store import (
     SettleRequest,
 )
 from gnomon.stores._pauses import PauseEnding
-from gnomon.stores.postgres.arrivals import take_and_put
+from gnomon.stores.postgres.arrivals import PartArrival, PartMover, shares_of
 from gnomon.stores.postgres.begin import LaneBeginner
 from gnomon.stores.postgres.cancellations import list_cancelling
 from gnomon.stores.postgres.connection import Database, Row, read_now
@@ -51,13 +51,14 @@ from gnomon.stores.postgres.lanes import (
     mark_of,
 )
 from gnomon.stores.postgres.needs import count_due, list_need_lanes, list_needs
+from gnomon.stores.postgres.parts import Only
 from gnomon.stores.postgres.pauses import end_pauses
 from gnomon.stores.postgres.rows import Decoder
 from gnomon.stores.postgres.settle import settle_rows
 from gnomon.stores.postgres.several import every, those_at_hand
 
-LEAST_AGE = timedelta(seconds=1)  # a helper leaves younger rows to the owner
 NOBODY = UUID(int=0)
+ROOM_TO_SHARE = 8  # free slots for each part; where there are fewer, none must be left out
 LAPSED_LOOKED_AT = 2_000  # rows of a shard, to find those that nobody holds
 STALE_LOOKED_AT = 200  # rows at the head of a lane; a backlog behind them is looked at later
 
@@ -82,15 +83,22 @@ class PostgresWork:
             open_ones = OpenTransactions(ids=row["open_ids"], start=start, stop=stop)
             return PollResult(shards=row["shards"], now=row["now"], open=open_ones)
         answers = await those_at_hand(
-            zip(shards, marks, strict=True),
-            lambda place: self._database.fetch("poll_shard", *place, MARK_SLACK),
+            self._database.groups(shards),
+            lambda group: self._database.fetch(
+                "poll_part",
+                [shards[place] for place in group.places],
+                [marks[place] for place in group.places],
+                MARK_SLACK,
+                *group.shards,
+            ),
         )
         filled = [row["shard_id"] for rows in answers for row in rows]
         return PollResult(shards=filled, now=await read_now(self._database), open=None)
 
     async def move(self, holdings: Sequence[HeldShard], *, limit: int) -> MoveResult:
         if not self._database.many_shards or not holdings:
-            return await self._move_shards(holdings, limit)
+            tally = await self._move_parts(holdings, limit)
+            return tally.moved(tally.now)
         rows = await self._database.fetch(
             "move",
             [holding.shard for holding in holdings],
@@ -102,66 +110,40 @@ class PostgresWork:
         )
         return await self._moved(rows, MoveTally(holdings, limit))
 
-    async def _move_shards(
+    async def _move_parts(
         self,
         holdings: Sequence[HeldShard],
         limit: int,
         *,
-        newest_in: Mapping[str, int] | None = None,
-    ) -> MoveResult:
-        """`newest_in`: only what is due of the newest rows, as far as there is this room."""
+        silent: timedelta | None = None,
+    ) -> MoveTally:
         tally = MoveTally(holdings, limit)
-        await every(holdings, lambda holding: self._move_shard(holding, tally, limit, newest_in))
-        return tally.moved(await read_now(self._database))
+        mover = PartMover(self._database, tally, limit, silent=silent)
+        parts = self._database.split(holdings, lambda holding: holding.shard)
+        await every(parts, mover.move)
+        if tally.now == LONG_AGO:  # none of the shards is held any more
+            tally.now = await read_now(self._database)
+        return tally
 
     async def move_silent(
         self, shards: Sequence[int], *, limit: int, silent: timedelta
     ) -> MoveResult:
-        tally = MoveTally([HeldShard(shard=shard, lease_guid=NOBODY) for shard in shards], limit)
+        holdings = [HeldShard(shard=shard, lease_guid=NOBODY) for shard in shards]
         if self._database.many_shards and shards:
             nothing = [None] * len(shards)
             rows = await self._database.fetch(
                 "move", shards, nothing, nothing, limit, MARK_SLACK, silent
             )
-            moved = await self._moved(rows, tally)
+            moved = await self._moved(rows, MoveTally(holdings, limit))
         else:
-            for shard in shards:
-                await self._move_silent_shard(shard, tally, limit, silent)
-            moved = tally.moved(await read_now(self._database))
+            tally = await self._move_parts(holdings, limit, silent=silent)
+            moved = tally.moved(tally.now)
         return msgspec.structs.replace(moved, marks={})
 
     async def _moved(self, rows: Sequence[Row], tally: MoveTally) -> MoveResult:
         tally.add_totals(rows)
         # Without a row, none of the shards is held any more.
         return tally.moved(rows[0]["now"] if rows else await read_now(self._database))
-
-    async def _move_shard(
-        self,
-        holding: HeldShard,
-        tally: MoveTally,
-        limit: int,
-        newest_in: Mapping[str, int] | None = None,
-    ) -> None:
-        shard = holding.shard
-        async with self._database.transaction("move") as session:
-            held = await session.fetch("move_held", shard, holding.lease_guid)
-            if not held:
-                return
-            taken, put = await take_and_put(
-                session, shard, mark_of(holding), limit, newest_in=newest_in
-            )
-        tally.add_taken(shard, taken, put, held[0]["now"])
-
-    async def _move_silent_shard(
-        self, shard: int, tally: MoveTally, limit: int, silent: timedelta
-    ) -> None:
-        async with self._database.transaction("move") as session:
-            unheld = await session.fetch("move_unheld", shard, silent)
-            if not unheld:
-                return
-            start = unheld[0]["incoming_mark"] or LONG_AGO
-            taken, put = await take_and_put(session, shard, start, limit, least_age=LEAST_AGE)
-        tally.add_taken(shard, taken, put, unheld[0]["now"])
 
     async def move_and_begin(
         self,
@@ -177,8 +159,7 @@ class PostgresWork:
     ) -> ArrivalResult:
         terms = BeginParameters(batch, owner, grace, window, timedelta(0))
         if not self._database.many_shards or not holdings:
-            moved = await self._move_shards(holdings, limit, newest_in=room if newest else None)
-            arrived = await self._begin_moved(moved, holdings, room, terms)
+            arrived = await self._arrive_in_parts(holdings, limit, room, terms, newest=newest)
         else:
             arrived = await self._begin_in_place(holdings, limit, room, terms, newest=newest)
         return _without_marks(arrived) if newest else arrived
@@ -213,32 +194,42 @@ class PostgresWork:
         return ArrivalResult(moved=tally.moved(now), begun=self._decoder.first_attempts(begun, now))
 
     async def is_mixed(self, holdings: Sequence[HeldShard], *, limit: int) -> bool:
-        if not self._database.many_shards:
-            return True  # nothing is begun in place, so moving is on the way
-        shards = [holding.shard for holding in holdings]
-        marks = [mark_of(holding) for holding in holdings]
-        rows = await self._database.fetch("is_mixed", shards, marks, limit, MARK_SLACK)
-        return len(rows) > 1
+        kinds = set[tuple[str, int]]()
+        for chosen, only in self._database.split(holdings, lambda holding: holding.shard):
+            shards = [holding.shard for holding in chosen]
+            marks = [mark_of(holding) for holding in chosen]
+            rows = await self._database.fetch("is_mixed", shards, marks, limit, MARK_SLACK, *only)
+            kinds.update((row["queue"], row["priority"]) for row in rows)
+        return len(kinds) > 1
 
-    async def _begin_moved(
+    async def _arrive_in_parts(
         self,
-        moved: MoveResult,
         holdings: Sequence[HeldShard],
+        limit: int,
         room: Mapping[str, int],
         terms: BeginParameters,
+        *,
+        newest: bool,
     ) -> ArrivalResult:
-        """Where one statement may touch one shard only, the short way is no shorter."""
-        leases = {holding.shard: holding.lease_guid for holding in holdings}
-        left = dict(room)
+        """All parts at once if each can have its share of the room; else one after the other."""
+        tally = MoveTally(holdings, limit)
+        arrival = PartArrival(self._database, self._decoder, tally, limit, terms, newest=newest)
+        parts = list(self._database.split(holdings, lambda holding: holding.shard))
         begun: list[BegunAttempt] = []
-        for lane, earliest in sorted(moved.lanes.items(), key=lambda item: item[0].priority):
-            if earliest <= moved.now and left.get(lane.queue, 0) > 0:
-                lease, room_left = leases[lane.shard], left[lane.queue]
-                demand = BeginRequest(lane=lane, lease_guid=lease, limit=room_left)
-                result = await self._beginner.begin([demand], terms)
-                begun += result.begun
-                left[lane.queue] -= len(result.begun)
-        return ArrivalResult(moved=moved, begun=begun)
+        if min(room.values(), default=0) >= len(parts) * ROOM_TO_SHARE:
+            shared = zip(parts, shares_of(room, len(parts)), strict=True)
+            answers = await every(shared, lambda part: arrival.arrive(*part[0], part[1]))
+            begun = [attempt for answer in answers for attempt in answer]
+        else:
+            left = dict(room)
+            for part in parts:
+                attempts = await arrival.arrive(*part, left)
+                for attempt in attempts:
+                    left[attempt.spec.queue] -= 1
+                begun += attempts
+        if tally.now == LONG_AGO:  # none of the shards is held any more, or has rows
+            tally.now = await read_now(self._database)
+        return ArrivalResult(moved=tally.moved(tally.now), begun=begun)
 
     # -- begin ------------------------------------------------------------------------------------
 
@@ -260,11 +251,11 @@ class PostgresWork:
         return await self._beginner.confirm(attempts)
 
     async def find_begun(self, shards: Collection[int], *, batch: UUID) -> Sequence[BegunAttempt]:
-        begun: list[BegunAttempt] = []
-        for chosen, only in self._database.split(sorted(shards), lambda shard: shard):
-            rows = await self._database.fetch("find_begun", chosen, batch, *only)
-            begun += map(self._decoder.begun_of, rows)
-        return begun
+        answers = await those_at_hand(
+            self._database.split(sorted(shards), lambda shard: shard),
+            lambda part: self._database.fetch("find_begun", part[0], batch, *part[1]),
+        )
+        return [self._decoder.begun_of(row) for rows in answers for row in rows]
 
     async def extend(
         self, attempts: Sequence[ReservedAttempt], *, window: timedelta, grace: timedelta
@@ -304,9 +295,7 @@ class PostgresWork:
     ) -> int:
         return await count_due(self._database, lanes, limit, until)
 
-    def _split_shards(
-        self, holdings: Sequence[HeldShard]
-    ) -> list[tuple[list[int], tuple[int, ...]]]:
+    def _split_shards(self, holdings: Sequence[HeldShard]) -> list[tuple[list[int], Only]]:
         shards = [holding.shard for holding in holdings]
         return list(self._database.split(shards, lambda shard: shard))
 

@@ -230,7 +230,7 @@ class TestArrived:
             await given.created()
         holdings = await given.holdings()
 
-        assert store.capabilities.many_shards is not await store.work.is_mixed(holdings, limit=10)
+        assert not await store.work.is_mixed(holdings, limit=10)
         await given.created(priority=1)
         assert await store.work.is_mixed(holdings, limit=10)
 

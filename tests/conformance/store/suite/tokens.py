@@ -223,7 +223,7 @@ class TestAudit:
 
     async def test_a_bulk_is_one_entry(self, store: Store, given: Given) -> None:
         """With the count of those that were stored; all of them have its time. Where a transaction
-        touches one shard only, it is one for each shard."""
+        touches one shard or part only, it is one for each."""
         taken = await given.created("taken", due_in=HOUR)
         for prefix, keyed in (("plain", False), ("keyed", True)):
             names = [f"{prefix}0", "taken", *(f"{prefix}{number}" for number in range(1, 9))]
@@ -233,7 +233,8 @@ class TestAudit:
 
             found = await entries(store, actor=prefix)
             shards = {draft.shard for draft in drafts if draft.id != "taken"}
-            assert (1 if store.capabilities.many_shards else len(shards)) == len(found)
+            most = 1 if store.capabilities.many_shards else len(shards)
+            assert 1 <= len(found) <= most
             assert 9 == sum(entry.count for entry in found)
             made = {(draft.id, draft.guid) for draft in drafts} - {("taken", taken.meta.guid)}
             assert {(entry.id, entry.guid) for entry in found} <= made

@@ -16,6 +16,7 @@ from gnomon.stores.postgres.entities.parts import key_of
 from gnomon.stores.postgres.entities.rows import entity_of, notes_of, queue_rows_of, states_of
 from gnomon.stores.postgres.entities.versions import ShardedKey, apart, columns, lock_free
 from gnomon.stores.postgres.entities.views import first_rows
+from gnomon.stores.postgres.parts import Only
 
 
 async def changed_entities(
@@ -23,9 +24,7 @@ async def changed_entities(
 ) -> list[ChangedEntity]:
     skipped = list(skip)
 
-    async def look(
-        chosen: Sequence[HeldShard], most: int, share: int, only: tuple[int, ...]
-    ) -> Sequence[Row]:
+    async def look(chosen: Sequence[HeldShard], most: int, share: int, only: Only) -> Sequence[Row]:
         shards = [holding.shard for holding in chosen]
         return await database.fetch("changed_entities", shards, most, share, skipped, *only)
 
@@ -55,7 +54,7 @@ class ChangedRow(NamedTuple):
 
 
 async def _changed_entities(
-    session: Session, wanted: Sequence[ChangedRow], leases: dict[int, UUID], only: tuple[int, ...]
+    session: Session, wanted: Sequence[ChangedRow], leases: dict[int, UUID], only: Only
 ) -> dict[int, ChangedEntity]:
     """Load entities with all that stages are asked with, by the places of their rows. What was
     deleted is missing, and so is what is in a shard that is not held any more."""
@@ -111,9 +110,7 @@ class StoredAnswers(NamedTuple):
     held: frozenset[ShardedKey]  # entities that somebody else has locked: nothing was written
 
 
-async def _store_answers(
-    session: Session, answers: list[Routing], only: tuple[int, ...]
-) -> StoredAnswers:
+async def _store_answers(session: Session, answers: list[Routing], only: Only) -> StoredAnswers:
     """Write what stages want with entities that still live, in one batch that has no entity
     twice."""
     answers.sort(key=key_of)
@@ -131,7 +128,7 @@ async def _store_answers(
     return StoredAnswers(made, free.held)
 
 
-async def _note_asked(session: Session, asked: Sequence[Routing], only: tuple[int, ...]) -> None:
+async def _note_asked(session: Session, asked: Sequence[Routing], only: Only) -> None:
     """Take entities from the list of changed ones. One that changed meanwhile stays, asked about up
     to the version that the stages saw."""
     keys = columns([key_of(answer) for answer in asked])

@@ -16,6 +16,7 @@ from gnomon.contracts.store.queues import (
 from gnomon.stores.postgres.connection import Database, Session
 from gnomon.stores.postgres.entities.parts import key_of
 from gnomon.stores.postgres.entities.versions import RowId, apart
+from gnomon.stores.postgres.parts import Only
 
 A = TypeVar("A", Commit, ReturnedClaim)
 
@@ -53,9 +54,7 @@ class RemainingRow(NamedTuple):
     note: str | None = None
 
 
-async def lock_claims(
-    session: Session, claims: Sequence[A], only: tuple[int, ...]
-) -> list[ClaimFacts]:
+async def lock_claims(session: Session, claims: Sequence[A], only: Only) -> list[ClaimFacts]:
     """Lock the entities that nobody else has, and the claimed rows, and learn what is so while they
     are locked."""
     arguments = (
@@ -72,7 +71,7 @@ async def lock_claims(
 
 
 async def settle_commits(
-    session: Session, commits: Sequence[tuple[Commit, ClaimFacts]], only: tuple[int, ...]
+    session: Session, commits: Sequence[tuple[Commit, ClaimFacts]], only: Only
 ) -> None:
     """The claimed rows of commits that are saved: they go, sleep, or stay ready."""
     removed: list[RowId] = []
@@ -95,7 +94,7 @@ async def _settle(
     session: Session,
     removed: Sequence[RowId],
     settled: Sequence[RemainingRow],
-    only: tuple[int, ...],
+    only: Only,
 ) -> None:
     if removed:
         await session.fetch("row_remove", removed, *only)
@@ -119,7 +118,7 @@ async def give_back(database: Database, claims: Sequence[ReturnedClaim]) -> list
 
 
 async def _give_back(
-    session: Session, rows: Sequence[ReturnedClaim], only: tuple[int, ...]
+    session: Session, rows: Sequence[ReturnedClaim], only: Only
 ) -> list[ReturnedKind]:
     locked = await lock_claims(session, rows, only)
     removed: list[RowId] = []

@@ -31,6 +31,7 @@ from gnomon.stores.postgres.entities.versions import (
     save_states,
     write_notes,
 )
+from gnomon.stores.postgres.parts import Only
 
 
 class CommitPart(NamedTuple):
@@ -55,9 +56,7 @@ async def commit(database: Database, commits: Sequence[Commit]) -> list[CommitRe
     return [answers[place] for place in range(len(commits))]
 
 
-async def _commit(
-    session: Session, commits: Sequence[Commit], only: tuple[int, ...]
-) -> list[CommitResult]:
+async def _commit(session: Session, commits: Sequence[Commit], only: Only) -> list[CommitResult]:
     parts = [part for commit in commits for part in commit.parts]
     locked = await lock_claims(session, parts, only)
     saves = map(CommitPart, parts, locked)
@@ -93,7 +92,7 @@ def _kind(parts: Sequence[CommitPart]) -> CommitKind:
 
 
 async def _what_moved(
-    session: Session, commits: Sequence[Commit], only: tuple[int, ...]
+    session: Session, commits: Sequence[Commit], only: Only
 ) -> list[CommitResult]:
     keys = columns([key_of(commit) for commit in commits])
     versions = [commit.version for commit in commits]
@@ -104,9 +103,7 @@ async def _what_moved(
     ]
 
 
-async def _save(
-    session: Session, passes: Sequence[Sequence[CommitPart]], only: tuple[int, ...]
-) -> RowsMade:
+async def _save(session: Session, passes: Sequence[Sequence[CommitPart]], only: Only) -> RowsMade:
     """All under the lock of the entities; what goes out has the states as they are by then."""
     saves = [save for parts in passes for save in parts]
     now, has_relay = saves[0].facts.now, saves[0].facts.has_relay
@@ -129,7 +126,7 @@ async def _write(
     session: Session,
     passes: Sequence[Sequence[CommitPart]],
     now: datetime,
-    only: tuple[int, ...],
+    only: Only,
     *,
     has_relay: bool,
 ) -> None:

@@ -11,6 +11,7 @@ from gnomon.contracts.store.queues import Enqueue, NewRow
 from gnomon.model.stage.queue_merge import BACKOFF_FLOOR, DEBOUNCES_MAX, REASONS_MAX
 from gnomon.stores.postgres.connection import Row, Session
 from gnomon.stores.postgres.entities.versions import ShardedKey, apart, columns, sparse
+from gnomon.stores.postgres.parts import Only
 
 
 class EnqueueRow(NamedTuple):
@@ -23,9 +24,7 @@ class EnqueueRow(NamedTuple):
 RowsMade = dict[str, tuple[NewRow, ...]]  # by entity
 
 
-async def write_enqueues(
-    session: Session, rows: Sequence[EnqueueRow], only: tuple[int, ...]
-) -> RowsMade:
+async def write_enqueues(session: Session, rows: Sequence[EnqueueRow], only: Only) -> RowsMade:
     """One statement for each kind of enqueue, unless one (entity, stage) has several."""
     made: RowsMade = {}
     batches = list(apart(rows, lambda row: (row.key, row.enqueue.stage)))
@@ -61,7 +60,7 @@ def _ready_kinds(rows: Sequence[EnqueueRow]) -> dict[EnqueueBatch, list[EnqueueR
 
 
 async def _ready(
-    session: Session, kind: EnqueueBatch, rows: Sequence[EnqueueRow], only: tuple[int, ...]
+    session: Session, kind: EnqueueBatch, rows: Sequence[EnqueueRow], only: Only
 ) -> Sequence[Row]:
     return await session.fetch(
         "enqueue_ready",
@@ -81,7 +80,7 @@ async def _ready(
     )
 
 
-async def _arm(session: Session, rows: Sequence[EnqueueRow], only: tuple[int, ...]) -> None:
+async def _arm(session: Session, rows: Sequence[EnqueueRow], only: Only) -> None:
     if rows:
         await session.fetch(
             "enqueue_timer",
@@ -94,7 +93,7 @@ async def _arm(session: Session, rows: Sequence[EnqueueRow], only: tuple[int, ..
         )
 
 
-async def _park(session: Session, rows: Sequence[EnqueueRow], only: tuple[int, ...]) -> None:
+async def _park(session: Session, rows: Sequence[EnqueueRow], only: Only) -> None:
     if rows:
         await session.fetch(
             "enqueue_looping",

@@ -12,6 +12,8 @@ from gnomon.stores.postgres.connection import Database, Row
 from gnomon.stores.postgres.entities.rows import outgoing_of
 from gnomon.stores.postgres.entities.versions import ShardedKey, touch_free
 from gnomon.stores.postgres.entities.views import fence, first_rows
+from gnomon.stores.postgres.parts import Only
+from gnomon.stores.postgres.several import every
 
 
 class PostgresOutbox:
@@ -22,9 +24,11 @@ class PostgresOutbox:
 
     async def waiting_sinks(self, holdings: Sequence[HeldShard]) -> Sequence[SinkQueue]:
         queues: dict[str, SinkQueue] = {}
-        for group in self._database.groups(holding.shard for holding in holdings):
-            chosen = [holdings[place] for place in group.places]
-            rows = await self._database.fetch("waiting_sinks", *fence(chosen), *group.shards)
+        answers = await every(
+            self._database.split(holdings, lambda holding: holding.shard),
+            lambda part: self._database.fetch("waiting_sinks", *fence(part[0]), *part[1]),
+        )
+        for rows in answers:
             for sink, age, due_in in rows:
                 other = queues.get(sink, SinkQueue(sink, age, due_in))
                 queues[sink] = SinkQueue(sink, max(age, other.age), min(due_in, other.due_in))
@@ -41,7 +45,7 @@ class PostgresOutbox:
         skipped = list(skip)
 
         async def look(
-            chosen: Sequence[HeldShard], most: int, share: int, only: tuple[int, ...]
+            chosen: Sequence[HeldShard], most: int, share: int, only: Only
         ) -> Sequence[Row]:
             room = BATCH_BYTES_MAX * len(chosen) // len(holdings)
             wanted = (*fence(chosen), most, share, sink, room, skipped)

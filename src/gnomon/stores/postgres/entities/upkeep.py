@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from gnomon.stores.postgres.connection import Database
 from gnomon.stores.postgres.entities.versions import ShardedKey, columns, lock_free
+from gnomon.stores.postgres.parts import Only
 
 NOTES_KEPT_FOR = timedelta(hours=1)
 STATES_KEPT_FOR = timedelta(days=7)
@@ -25,7 +26,7 @@ async def purge(database: Database, *, limit: int) -> int:
     return notes + states
 
 
-async def _purge_states(database: Database, limit: int, only: tuple[int, ...]) -> int:
+async def _purge_states(database: Database, limit: int, only: Only) -> int:
     async with database.transaction("purge_entities") as session:
         rows = await session.fetch("purge_tombstones", STATES_KEPT_FOR, limit, *only)
         keys = [ShardedKey(*row) for row in rows]

@@ -14,6 +14,7 @@ from gnomon.contracts.store.entities import StateWrite
 from gnomon.contracts.store.tokens import face_of
 from gnomon.stores._texts import write_texts
 from gnomon.stores.postgres.connection import Session, read_now
+from gnomon.stores.postgres.parts import Only
 
 T = TypeVar("T")
 
@@ -111,7 +112,7 @@ def apart(things: Iterable[T], key_of: Callable[[T], Hashable]) -> Iterator[list
 
 
 async def lock_entities(
-    session: Session, keys: Sequence[ShardedKey], only: tuple[int, ...]
+    session: Session, keys: Sequence[ShardedKey], only: Only
 ) -> list[LockedEntity | None]:
     """The row of each, None where there is none. The keys are sorted, whoever calls."""
     locked: list[LockedEntity | None] = [None] * len(keys)
@@ -120,9 +121,7 @@ async def lock_entities(
     return locked
 
 
-async def lock_free(
-    session: Session, keys: Sequence[ShardedKey], only: tuple[int, ...]
-) -> FreeEntities:
+async def lock_free(session: Session, keys: Sequence[ShardedKey], only: Only) -> FreeEntities:
     """The same, and nobody is waited for."""
     rows: list[LockedEntity | None] = [None] * len(keys)
     held: set[ShardedKey] = set()
@@ -134,15 +133,13 @@ async def lock_free(
     return FreeEntities(rows, frozenset(held))
 
 
-async def touch_entities(
-    session: Session, keys: Sequence[ShardedKey], only: tuple[int, ...]
-) -> None:
+async def touch_entities(session: Session, keys: Sequence[ShardedKey], only: Only) -> None:
     """Lock them and write their rows, so that a commit that has not seen it is not made plainly."""
     await _touch(session, await lock_entities(session, keys, only), only)
 
 
 async def touch_free(
-    session: Session, keys: Sequence[ShardedKey], only: tuple[int, ...]
+    session: Session, keys: Sequence[ShardedKey], only: Only
 ) -> frozenset[ShardedKey]:
     """The same of those that nobody holds; the others."""
     free = await lock_free(session, keys, only)
@@ -150,13 +147,11 @@ async def touch_free(
     return free.held
 
 
-async def _touch(
-    session: Session, locked: Sequence[LockedEntity | None], only: tuple[int, ...]
-) -> None:
+async def _touch(session: Session, locked: Sequence[LockedEntity | None], only: Only) -> None:
     await session.fetch("save_touch", [row.row_id for row in locked if row is not None], *only)
 
 
-async def write_notes(session: Session, notes: Sequence[VersionRow], only: tuple[int, ...]) -> None:
+async def write_notes(session: Session, notes: Sequence[VersionRow], only: Only) -> None:
     if notes:
         await session.fetch(
             "save_note",
@@ -172,7 +167,7 @@ async def write_notes(session: Session, notes: Sequence[VersionRow], only: tuple
         )
 
 
-async def add_to_feed(session: Session, notes: Sequence[VersionRow], only: tuple[int, ...]) -> None:
+async def add_to_feed(session: Session, notes: Sequence[VersionRow], only: Only) -> None:
     """The stages are to be asked about these changes."""
     if notes:
         await session.fetch(
@@ -184,7 +179,7 @@ async def add_to_feed(session: Session, notes: Sequence[VersionRow], only: tuple
         )
 
 
-async def save_states(session: Session, saves: Sequence[StateRow], only: tuple[int, ...]) -> None:
+async def save_states(session: Session, saves: Sequence[StateRow], only: Only) -> None:
     if saves:
         await session.fetch(
             "save_state",
@@ -198,9 +193,7 @@ async def save_states(session: Session, saves: Sequence[StateRow], only: tuple[i
         )
 
 
-async def publish(
-    session: Session, publications: Sequence[OutboxEntry], only: tuple[int, ...]
-) -> None:
+async def publish(session: Session, publications: Sequence[OutboxEntry], only: Only) -> None:
     if publications:
         await session.fetch(
             "save_publish",

@@ -27,10 +27,11 @@ from gnomon.model.stage.queue_merge import BACKOFF_FLOOR, REASONS_MAX
 from gnomon.stores.postgres.connection import Database, Row, read_now
 from gnomon.stores.postgres.entities.rows import entity_of, queue_row_of, states_of
 from gnomon.stores.postgres.entities.versions import ShardedKey, columns
+from gnomon.stores.postgres.parts import Only
 
 SHARE_MIN = 8
 
-Look = Callable[[Sequence[HeldShard], int, int, tuple[int, ...]], Awaitable[Sequence[Row]]]
+Look = Callable[[Sequence[HeldShard], int, int, Only], Awaitable[Sequence[Row]]]
 
 
 async def first_rows(
@@ -47,7 +48,7 @@ async def first_rows(
 
 
 async def _first_rows(
-    holdings: Sequence[HeldShard], limit: int, look: Look, only: tuple[int, ...]
+    holdings: Sequence[HeldShard], limit: int, look: Look, only: Only
 ) -> Sequence[Row]:
     share = min(limit, limit // len(holdings) + SHARE_MIN)
     rows = await look(holdings, limit, share, only)
@@ -76,9 +77,7 @@ async def lane_head(
 ) -> LaneHead:
     skipped = list(skip)
 
-    async def look(
-        chosen: Sequence[HeldShard], most: int, share: int, only: tuple[int, ...]
-    ) -> Sequence[Row]:
+    async def look(chosen: Sequence[HeldShard], most: int, share: int, only: Only) -> Sequence[Row]:
         shards = [holding.shard for holding in chosen]
         return await database.fetch("lane_head", shards, stage, lane, most, share, skipped, *only)
 

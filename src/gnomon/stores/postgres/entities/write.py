@@ -39,6 +39,7 @@ from gnomon.stores.postgres.entities.versions import (
     write_entry,
     write_notes,
 )
+from gnomon.stores.postgres.parts import Only
 
 
 class AdmittedWrite(NamedTuple):
@@ -93,7 +94,7 @@ async def _audit_writes(session: Session, stored: Sequence[CompletedWrite]) -> N
 
 
 async def _write(
-    session: Session, writes: Sequence[EntityWrite], places: list[int], only: tuple[int, ...]
+    session: Session, writes: Sequence[EntityWrite], places: list[int], only: Only
 ) -> list[CompletedWrite]:
     places.sort(key=lambda place: _key(writes[place]))
     keys = [_key(writes[place]) for place in places]
@@ -125,7 +126,7 @@ def _put(
 
 
 async def _create(
-    session: Session, puts: Sequence[AdmittedWrite], only: tuple[int, ...]
+    session: Session, puts: Sequence[AdmittedWrite], only: Only
 ) -> list[CompletedWrite]:
     if not puts:
         return []
@@ -139,7 +140,7 @@ async def _create(
 
 
 async def _change(
-    session: Session, puts: Sequence[AdmittedWrite], only: tuple[int, ...]
+    session: Session, puts: Sequence[AdmittedWrite], only: Only
 ) -> list[CompletedWrite]:
     if not puts:
         return []
@@ -155,9 +156,7 @@ async def _change(
     return [CompletedWrite(put, made[put.key.entity_key]) for put in puts]
 
 
-async def _follow(
-    session: Session, stored: Sequence[CompletedWrite], only: tuple[int, ...]
-) -> None:
+async def _follow(session: Session, stored: Sequence[CompletedWrite], only: Only) -> None:
     """All that comes with a new version: its note, rows that go, who is to be asked and told."""
     if not stored:
         return
@@ -178,9 +177,7 @@ async def _follow(
     await publish(session, publications, only)
 
 
-async def _clear(
-    session: Session, gone: Sequence[CompletedWrite], only: tuple[int, ...]
-) -> list[OutboxEntry]:
+async def _clear(session: Session, gone: Sequence[CompletedWrite], only: Only) -> list[OutboxEntry]:
     """Entities leave all queues; their stages that have a state are to be told."""
     keys = columns([done.put.key for done in gone])
     rows = await session.fetch("write_lock_rows", *keys, *only)

@@ -73,6 +73,30 @@ WHERE true /*one-shard: AND l.shard_id = $14*/
 ON CONFLICT (shard_id, id) DO NOTHING
 RETURNING guid, created_at;
 
+-- name: create_row shard-local
+-- The same for one action. Citus sends a row of values to its node without looking for a plan.
+-- $1 shard, $2 id, $3 guid, $4 spec, $5 queue, $6 priority, $7 timeout in µs, $8 retention in µs,
+-- $9 scheduled_at, $10 occurrence_at, $11 expires_at, $12 keyed, $13 creator
+INSERT INTO /*schema*/scheduled_action (
+    shard_id, id, guid, spec, state, queue, priority, timeout_us, retention_us, keyed,
+    created_at, updated_at, scheduled_at, occurrence_no, occurrence_at, expires_at,
+    attempts, succeeded, failed, interrupted,
+    consecutive_failures, consecutive_interruptions, occurrence_failures, creator
+)
+VALUES (
+    $1::int, $2::text, $3::uuid, $4::text, 'active', $5::text, $6::smallint, $7::bigint, $8::bigint,
+    $12::boolean, statement_timestamp(), statement_timestamp(), $9::timestamptz, 1,
+    $10::timestamptz, $11::timestamptz, 0, 0, 0, 0, 0, 0, 0, $13::text
+)
+ON CONFLICT (shard_id, id) DO NOTHING
+RETURNING guid, created_at;
+
+-- name: append_incoming_row shard-local
+-- append_incoming for one generation.
+-- $1 shard, $2 guid, $3 queue, $4 priority, $5 scheduled_at, $6 created_at
+INSERT INTO /*schema*/incoming_queue (shard_id, created_at, guid, queue, priority, scheduled_at)
+VALUES ($1::int, $6::timestamptz, $2::uuid, $3::text, $4::smallint, $5::timestamptz);
+
 -- name: append_incoming shard-local
 -- Append generations to the incoming queue.
 -- $1 shards, $2 guids, $3 queues, $4 priorities, $5 scheduled_at, $6 created_at

@@ -35,6 +35,17 @@ LEFT JOIN pg_dist_partition AS p ON p.logicalrelid = c.oid
 WHERE n.nspname = $1::text AND c.relname = ANY ($2::text[])
 ORDER BY c.relname;
 
+-- name: cluster_parts global
+-- In which part each shard of an installation lives; nothing, if the table is not cut.
+-- $1 the table, $2 how many shards
+SELECT s.number AS shard_id,
+    get_shard_id_for_distribution_column($1::text::regclass, s.number) AS part
+FROM generate_series(0, $2::int - 1) AS s (number)
+WHERE EXISTS (
+    SELECT 1 FROM pg_dist_partition AS p
+    WHERE p.logicalrelid = $1::text::regclass AND p.partmethod = 'h'
+);
+
 -- name: cluster_size global
 -- how many nodes may have parts of tables.
 SELECT count(*) AS nodes
@@ -69,3 +80,62 @@ FROM run_command_on_all_nodes(
 ) AS a
 JOIN pg_dist_node AS n ON n.nodeid = a.nodeid
 ORDER BY 1;
+
+-- name: cluster_functions global
+-- Whether what the nodes can do by themselves is there.
+-- $1 the function's qualified name
+SELECT to_regproc($1::text) IS NOT NULL AS found;
+
+-- name: cluster_function_make global
+-- Stores one action without an idempotency key, as `create` does. Citus hands the whole call to the node
+-- that has the shard: one message there instead of six. Whoever changes it gives it another name.
+CREATE FUNCTION /*schema*/create_one(
+    its_shard int, its_id text, its_guid uuid, its_spec text, its_queue text, its_priority smallint,
+    its_timeout bigint, its_retention bigint, its_time timestamptz, its_occurrence timestamptz,
+    its_expiry timestamptz, its_creator text, its_actor text, its_verb text, its_face text
+) RETURNS timestamptz LANGUAGE plpgsql AS $$
+DECLARE
+    made timestamptz;
+BEGIN
+    INSERT INTO /*schema*/scheduled_action (
+        shard_id, id, guid, spec, state, queue, priority, timeout_us, retention_us, keyed,
+        created_at, updated_at, scheduled_at, occurrence_no, occurrence_at, expires_at,
+        attempts, succeeded, failed, interrupted,
+        consecutive_failures, consecutive_interruptions, occurrence_failures, creator
+    )
+    VALUES (
+        its_shard, its_id, its_guid, its_spec, 'active', its_queue, its_priority, its_timeout,
+        its_retention, false, statement_timestamp(), statement_timestamp(), its_time, 1,
+        its_occurrence, its_expiry, 0, 0, 0, 0, 0, 0, 0, its_creator
+    )
+    ON CONFLICT (shard_id, id) DO NOTHING
+    RETURNING created_at INTO made;
+    IF made IS NOT NULL THEN
+        INSERT INTO /*schema*/incoming_queue
+            (shard_id, created_at, guid, queue, priority, scheduled_at)
+        VALUES (its_shard, made, its_guid, its_queue, its_priority, its_time);
+        INSERT INTO /*schema*/audit (at, guid, shard_id, count, verb, actor, id, face)
+        VALUES (made, its_guid, its_shard, 1, its_verb, its_actor, its_id, its_face);
+    END IF;
+    RETURN made;
+END
+$$;
+
+-- name: cluster_function_hide global
+-- It is the engine's own, like the tables.
+REVOKE ALL ON FUNCTION /*schema*/create_one FROM PUBLIC;
+
+-- name: cluster_function_place global
+-- By its first argument it goes where the shard is.
+-- $1 the function's qualified name, $2 the table it goes with
+SELECT create_distributed_function(
+    $1::text::regproc::regprocedure, 'its_shard', colocate_with => $2::text
+);
+
+-- name: create_one global
+-- $1 shard, $2 id, $3 guid, $4 spec, $5 queue, $6 priority, $7 timeout in µs, $8 retention in µs,
+-- $9 scheduled_at, $10 occurrence_at, $11 expires_at, $12 creator, $13 actor, $14 verb, $15 face
+SELECT /*schema*/create_one(
+    $1::int, $2::text, $3::uuid, $4::text, $5::text, $6::smallint, $7::bigint, $8::bigint,
+    $9::timestamptz, $10::timestamptz, $11::timestamptz, $12::text, $13::text, $14::text, $15::text
+) AS created_at;

@@ -22,8 +22,21 @@ SELECT EXISTS (
 ) AS found;
 
 -- name: migrate_distribute global
--- $1 the table's qualified name, $2 the table it lives beside, or 'default'
+-- $1 the table's qualified name, $2 the table it lives beside
 SELECT create_distributed_table($1::text::regclass, 'shard_id', colocate_with => $2::text);
+
+-- name: migrate_parts global
+-- Citus only: into how many parts somebody wants tables to be cut (NULL: nobody said), and the nodes.
+SELECT
+    (SELECT CASE WHEN s.source <> 'default' THEN s.setting::int END
+     FROM pg_settings AS s WHERE s.name = 'citus.shard_count') AS wanted,
+    (SELECT count(*)::int FROM pg_dist_node AS n
+     WHERE n.isactive AND n.shouldhaveshards AND n.noderole = 'primary') AS nodes;
+
+-- name: migrate_cut global
+-- The first table that is distributed says how the others are cut.
+-- $1 the table's qualified name, $2 how many parts
+SELECT create_distributed_table($1::text::regclass, 'shard_id', shard_count => $2::int);
 
 -- name: migrate_reference global
 -- $1 the table's qualified name

@@ -94,6 +94,73 @@ WHERE q.guid = ANY ($1::uuid[])
   AND (q.running OR q.swept) /*one-shard: AND q.shard_id = $3*/
 RETURNING q.attempt_id, q.swept;
 
+-- name: finish_end shard-local
+-- lock_generation and finish_take in one, for results that end their actions: what nobody else holds
+-- is locked, and its processing row goes.
+-- $1 guids (sorted), $2 attempt ids
+WITH free AS MATERIALIZED (
+    SELECT q.ctid AS row_id, q.shard_id, statement_timestamp() AS now
+    FROM /*schema*/processing_queue AS q
+    CROSS JOIN LATERAL (
+        SELECT 1 FROM /*schema*/scheduled_action AS a
+        WHERE a.guid = q.guid /*one-shard: AND a.shard_id = $3*/
+        LIMIT 1
+        FOR UPDATE SKIP LOCKED
+    ) AS a
+    WHERE q.guid = ANY ($1::uuid[])
+      AND q.attempt_id = ($2::uuid[])[width_bucket(q.guid, $1::uuid[])]
+      AND (q.running OR q.swept) /*one-shard: AND q.shard_id = $3*/
+    FOR UPDATE OF q SKIP LOCKED
+)
+DELETE FROM /*schema*/processing_queue AS q
+USING free AS f
+WHERE q.ctid = f.row_id AND q.shard_id = f.shard_id /*one-shard: AND q.shard_id = $3*/
+RETURNING q.attempt_id, q.swept, f.now;
+
+-- name: finish_end_plain shard-local
+-- The same for plain successes, which may have been begun in place: whichever row has the attempt goes.
+-- $1 guids (sorted), $2 attempt ids
+WITH fenced AS MATERIALIZED (
+    SELECT u.attempt_id, a.shard_id, i.row_id AS incoming_row, q.row_id AS processing_row,
+        coalesce(q.swept, false) AS swept, statement_timestamp() AS now
+    FROM unnest($1::uuid[], $2::uuid[]) AS u (guid, attempt_id)
+    CROSS JOIN LATERAL (
+        SELECT s.shard_id, s.updated_at
+        FROM /*schema*/scheduled_action AS s
+        WHERE s.guid = u.guid /*one-shard: AND s.shard_id = $3*/
+        LIMIT 1
+        FOR UPDATE SKIP LOCKED
+    ) AS a
+    LEFT JOIN LATERAL (
+        SELECT n.ctid AS row_id
+        FROM /*schema*/incoming_queue AS n
+        WHERE n.shard_id = a.shard_id AND n.created_at = a.updated_at AND n.guid = u.guid
+          AND n.attempt_id = u.attempt_id /*one-shard: AND n.shard_id = $3*/
+        LIMIT 1
+        FOR UPDATE SKIP LOCKED
+    ) AS i ON true
+    LEFT JOIN LATERAL (
+        SELECT n.ctid AS row_id, n.swept
+        FROM /*schema*/processing_queue AS n
+        WHERE n.guid = u.guid AND n.attempt_id = u.attempt_id AND (n.running OR n.swept)
+          AND i.row_id IS NULL /*one-shard: AND n.shard_id = $3*/
+        LIMIT 1
+        FOR UPDATE SKIP LOCKED
+    ) AS q ON true
+    WHERE i.row_id IS NOT NULL OR q.row_id IS NOT NULL
+), left_incoming AS (
+    DELETE FROM /*schema*/incoming_queue AS i
+    USING fenced AS f
+    WHERE i.ctid = f.incoming_row AND i.shard_id = f.shard_id /*one-shard: AND i.shard_id = $3*/
+    RETURNING i.guid
+), left_processing AS (
+    DELETE FROM /*schema*/processing_queue AS q
+    USING fenced AS f
+    WHERE q.ctid = f.processing_row AND q.shard_id = f.shard_id /*one-shard: AND q.shard_id = $3*/
+    RETURNING q.guid
+)
+SELECT f.attempt_id, f.swept, f.now FROM fenced AS f;
+
 -- name: finish_keep shard-local
 -- The fence of results after which the action goes on; the attempt id stays, to know a repeat by.
 -- `swept` stays as well for a moment, for RETURNING knows the new row only: see finish_clear_swept.

@@ -169,7 +169,109 @@ SELECT
 FROM moved AS m
 GROUP BY m.shard_id, m.queue, m.priority;
 
--- name: is_mixed many-shards
+-- name: arrive shard-local
+-- move_and_begin where an INSERT has to stand alone: what is due on arrival and finds room is begun in
+-- place, the other rows are taken, and move_put puts those of current generations where they belong.
+-- Gives three kinds of rows: one for each attempt begun (with an id); one for each shard looked at
+-- (without a guid): the last created_at and how many rows; one for each row taken, with the attempts
+-- of its action (NULL: the generation is gone).
+-- $1 shards, $2 lease guids, $3 marks, $4 limit per shard, $5 queues, $6 room in each,
+-- $7 batch, $8 owner, $9 grace, $10 window, $11 how far marks lag behind, $12 only what is due of
+-- the newest rows and may find room, not the oldest ones whatever they are
+WITH held AS MATERIALIZED (
+    SELECT l.shard_id, least(u.mark, statement_timestamp() - $11::interval) AS mark
+    FROM unnest($1::int[], $2::uuid[], $3::timestamptz[]) AS u (shard_id, lease_guid, mark)
+    JOIN /*schema*/shard_lock AS l ON l.shard_id = u.shard_id AND l.lease_guid = u.lease_guid
+    WHERE true /*one-shard: AND l.shard_id = $13*/
+), seen AS (
+    SELECT oldest.*
+    FROM held AS h
+    CROSS JOIN LATERAL (
+        SELECT
+            n.ctid AS row_id, n.shard_id, n.created_at, n.guid, n.queue, n.priority, n.scheduled_at
+        FROM /*schema*/incoming_queue AS n
+        WHERE n.shard_id = h.shard_id AND n.created_at >= h.mark AND n.attempt_id IS NULL
+          AND NOT $12::boolean /*one-shard: AND n.shard_id = $13*/
+        ORDER BY n.created_at, n.guid
+        LIMIT $4::int
+    ) AS oldest
+    UNION ALL
+    (SELECT newest.*
+    FROM held AS h
+    CROSS JOIN LATERAL (
+        SELECT
+            n.ctid AS row_id, n.shard_id, n.created_at, n.guid, n.queue, n.priority, n.scheduled_at
+        FROM /*schema*/incoming_queue AS n
+        WHERE n.shard_id = h.shard_id AND n.created_at >= h.mark AND n.attempt_id IS NULL
+          AND $12::boolean /*one-shard: AND n.shard_id = $13*/
+        ORDER BY n.created_at DESC, n.guid DESC
+        LIMIT $4::int
+    ) AS newest
+    WHERE newest.scheduled_at <= statement_timestamp() AND newest.queue = ANY ($5::text[])
+    LIMIT (SELECT sum(r.room) FROM unnest($6::int[]) AS r (room)))
+), known AS MATERIALIZED (
+    SELECT
+        t.row_id, t.shard_id, t.created_at, t.guid, t.queue, t.priority, t.scheduled_at, g.attempts,
+        a.id, a.spec, a.occurrence_no, a.occurrence_at, a.series,
+        statement_timestamp() AS began_at,
+        statement_timestamp() + a.timeout_us * interval '1 microsecond' AS deadline_at,
+        statement_timestamp() + least(a.timeout_us * interval '1 microsecond', $10::interval)
+            + $9::interval AS reserved_until,
+        a.id IS NOT NULL AND t.scheduled_at <= statement_timestamp()
+            AND row_number() OVER (PARTITION BY t.queue ORDER BY t.scheduled_at)
+                <= coalesce(($6::int[])[array_position($5::text[], t.queue)], 0) AS begins
+    FROM seen AS t
+    LEFT JOIN LATERAL (
+        SELECT s.*
+        FROM /*schema*/scheduled_action AS s
+        WHERE s.guid = t.guid AND s.state = 'active' AND s.attempts = 0
+          AND (s.expires_at IS NULL OR s.expires_at > statement_timestamp())
+          /*one-shard: AND s.shard_id = $13*/
+        LIMIT 1
+        FOR SHARE SKIP LOCKED
+    ) AS a ON true
+    LEFT JOIN LATERAL (
+        SELECT a.attempts WHERE a.id IS NOT NULL
+        UNION ALL
+        SELECT s.attempts FROM /*schema*/scheduled_action AS s
+        WHERE s.guid = t.guid AND a.id IS NULL /*one-shard: AND s.shard_id = $13*/
+        LIMIT 1
+    ) AS g ON true
+), begun AS (
+    UPDATE /*schema*/incoming_queue AS i
+    SET attempt_id = md5($7::uuid::text || i.guid::text)::uuid, began_at = k.began_at,
+        deadline_at = k.deadline_at, reserved_until = k.reserved_until, owner = $8::text
+    FROM known AS k
+    WHERE i.ctid = k.row_id AND i.shard_id = k.shard_id AND k.begins AND i.attempt_id IS NULL
+      /*one-shard: AND i.shard_id = $13*/
+    RETURNING
+        i.shard_id, k.id, i.guid, i.attempt_id, k.spec, i.scheduled_at, k.occurrence_no,
+        nullif(k.occurrence_at, i.scheduled_at) AS occurrence_at, k.series
+), taken AS (
+    DELETE FROM /*schema*/incoming_queue AS i
+    USING known AS k
+    WHERE i.ctid = k.row_id AND i.shard_id = k.shard_id AND NOT k.begins AND i.attempt_id IS NULL
+      /*one-shard: AND i.shard_id = $13*/
+    RETURNING i.shard_id, i.guid, i.queue, i.priority, i.scheduled_at, k.attempts
+)
+SELECT
+    b.shard_id, b.id, b.guid, b.attempt_id, b.spec, b.scheduled_at AS moment, b.occurrence_no,
+    b.occurrence_at, b.series, NULL::text AS queue, NULL::smallint AS priority,
+    NULL::int AS attempts, NULL::bigint AS count, NULL::timestamptz AS now
+FROM begun AS b
+UNION ALL
+SELECT
+    k.shard_id, NULL, NULL, NULL, NULL, max(k.created_at), NULL, NULL, NULL, NULL, NULL, NULL,
+    count(*), statement_timestamp()
+FROM known AS k
+GROUP BY k.shard_id
+UNION ALL
+SELECT
+    t.shard_id, NULL, t.guid, NULL, NULL, t.scheduled_at, NULL, NULL, NULL, t.queue, t.priority,
+    t.attempts, NULL, NULL
+FROM taken AS t;
+
+-- name: is_mixed shard-local
 -- Two kinds of idle incoming rows, if there are as many among the oldest of some shards.
 -- $1 shards, $2 marks, $3 rows to look at in a shard, $4 how far marks lag behind
 SELECT DISTINCT i.queue, i.priority
@@ -179,50 +281,50 @@ CROSS JOIN LATERAL (
     FROM /*schema*/incoming_queue AS n
     WHERE n.shard_id = u.shard_id
       AND n.created_at >= least(u.mark, statement_timestamp() - $4::interval)
-      AND n.attempt_id IS NULL
+      AND n.attempt_id IS NULL /*one-shard: AND n.shard_id = $5*/
     ORDER BY n.created_at, n.guid
     LIMIT $3::int
 ) AS i
 LIMIT 2;
 
--- name: lock_begun many-shards
+-- name: lock_begun shard-local
 -- Rows of current generations that were begun in place, found by their actions and held for
 -- move_begun. What somebody else holds is not waited for.
 -- $1 guids
-SELECT i.row_id
+SELECT i.row_id, i.shard_id, i.created_at, i.guid
 FROM unnest($1::uuid[]) AS u (guid)
 CROSS JOIN LATERAL (
     SELECT s.shard_id, s.updated_at FROM /*schema*/scheduled_action AS s
-    WHERE s.guid = u.guid
+    WHERE s.guid = u.guid /*one-shard: AND s.shard_id = $2*/
     LIMIT 1
 ) AS a
 CROSS JOIN LATERAL (
-    SELECT n.ctid AS row_id
+    SELECT n.ctid AS row_id, n.shard_id, n.created_at, n.guid
     FROM /*schema*/incoming_queue AS n
     WHERE n.shard_id = a.shard_id AND n.created_at = a.updated_at AND n.guid = u.guid
-      AND n.attempt_id IS NOT NULL
+      AND n.attempt_id IS NOT NULL /*one-shard: AND n.shard_id = $2*/
     LIMIT 1
     FOR UPDATE SKIP LOCKED
 ) AS i;
 
--- name: lock_begun_in many-shards
+-- name: lock_begun_in shard-local
 -- The same for what runs in some shards with a reservation up to a moment, begun by certain owners
 -- (NULL: by any), whatever its generation. What runs in place is at the head of its shard, for idle
 -- rows are begun or moved in order: so a bounded look finds all of it by and by.
 -- $1 shards, $2 owners, $3 reserved until (NULL: the present), $4 rows to look at in a shard
-SELECT free.row_id
+SELECT free.row_id, free.shard_id, free.created_at, free.guid
 FROM unnest($1::int[]) AS h (shard_id)
 CROSS JOIN LATERAL (
     SELECT n.ctid AS row_id, n.attempt_id, n.reserved_until, n.owner
     FROM /*schema*/incoming_queue AS n
-    WHERE n.shard_id = h.shard_id
+    WHERE n.shard_id = h.shard_id /*one-shard: AND n.shard_id = $5*/
     ORDER BY n.created_at, n.guid
     LIMIT $4::int
 ) AS i
 CROSS JOIN LATERAL (
-    SELECT n.ctid AS row_id
+    SELECT n.ctid AS row_id, n.shard_id, n.created_at, n.guid
     FROM /*schema*/incoming_queue AS n
-    WHERE n.ctid = i.row_id AND n.attempt_id = i.attempt_id
+    WHERE n.ctid = i.row_id AND n.attempt_id = i.attempt_id /*one-shard: AND n.shard_id = $5*/
     LIMIT 1
     FOR UPDATE SKIP LOCKED
 ) AS free
@@ -246,80 +348,94 @@ SELECT
 FROM taken AS t
 ON CONFLICT (guid, shard_id) DO NOTHING;
 
--- name: move_held shard-local
--- The lease, held still until the end of the transaction.
--- $1 shard, $2 lease guid
-SELECT statement_timestamp() AS now
-FROM /*schema*/shard_lock AS l
-WHERE l.shard_id = $1::int AND l.lease_guid = $2::uuid
-FOR SHARE;
+-- name: move_begun_put shard-local
+-- The same where an INSERT has to stand alone; rows are named by their keys, and held.
+-- $1 shards, $2 created_at, $3 guids
+INSERT INTO /*schema*/processing_queue (
+    shard_id, guid, queue, priority, scheduled_at, attempts, running, swept, attempt_id, began_at,
+    deadline_at, owner
+)
+SELECT
+    i.shard_id, i.guid, i.queue, i.priority, i.reserved_until, 1, true, false, i.attempt_id,
+    i.began_at, i.deadline_at, i.owner
+FROM unnest($1::int[], $2::timestamptz[], $3::uuid[]) AS u (shard_id, created_at, guid)
+JOIN /*schema*/incoming_queue AS i
+    ON i.shard_id = u.shard_id AND i.created_at = u.created_at AND i.guid = u.guid
+WHERE i.attempt_id IS NOT NULL /*one-shard: AND i.shard_id = $4*/
+ON CONFLICT (guid, shard_id) DO NOTHING;
 
--- name: move_unheld shard-local
--- The same for a helper, and where to look from.
--- $1 shard, $2 silent
-SELECT statement_timestamp() AS now, l.incoming_mark
-FROM /*schema*/shard_lock AS l
-WHERE l.shard_id = $1::int
-  AND (l.lease_guid IS NULL OR l.heartbeat_at < statement_timestamp() - $2::interval)
-FOR SHARE;
+-- name: move_begun_drop shard-local
+-- And then they go.
+-- $1 shards, $2 created_at, $3 guids
+DELETE FROM /*schema*/incoming_queue AS i
+USING unnest($1::int[], $2::timestamptz[], $3::uuid[]) AS u (shard_id, created_at, guid)
+WHERE i.shard_id = u.shard_id AND i.created_at = u.created_at AND i.guid = u.guid
+  AND i.attempt_id IS NOT NULL /*one-shard: AND i.shard_id = $4*/;
 
 -- name: move_take shard-local
--- First half of a move in one shard: what was taken, and the attempts of its action (NULL: the
--- generation is gone, the row is dropped).
--- $1 shard, $2 mark, $3 limit, $4 how far marks lag behind, $5 least age; $6 only what is due of the
--- newest rows, not the oldest ones whatever they are: so many, of the queues $7; NULL: the oldest
-WITH taken AS (
+-- First half of a move where an INSERT has to stand alone. First one row for each shard that is held
+-- (without a guid), then what was taken, and the attempts of its action (NULL: the generation is
+-- gone, the row is dropped). Who may take what, and why, is as in `move`.
+-- $1 shards, $2 lease guids (NULL: helper), $3 marks, $4 limit per shard, $5 how far marks lag behind,
+-- $6 silent
+WITH held AS MATERIALIZED (
+    SELECT l.shard_id,
+        least(
+            CASE WHEN u.lease_guid IS NULL THEN coalesce(l.incoming_mark, '-infinity') ELSE u.mark END,
+            statement_timestamp() - $5::interval
+        ) AS mark,
+        CASE WHEN u.lease_guid IS NULL THEN statement_timestamp() - interval '1 second'
+            ELSE 'infinity' END AS until
+    FROM unnest($1::int[], $2::uuid[], $3::timestamptz[]) AS u (shard_id, lease_guid, mark)
+    JOIN /*schema*/shard_lock AS l ON l.shard_id = u.shard_id AND CASE
+        WHEN u.lease_guid IS NOT NULL THEN l.lease_guid = u.lease_guid
+        ELSE l.lease_guid IS NULL OR l.heartbeat_at < statement_timestamp() - $6::interval
+    END
+    WHERE true /*one-shard: AND l.shard_id = $7*/
+), taken AS (
     DELETE FROM /*schema*/incoming_queue AS i
-    WHERE i.shard_id = $1::int AND (i.created_at, i.guid) IN (
-        (SELECT n.created_at, n.guid
+    USING held AS h
+    CROSS JOIN LATERAL (
+        SELECT n.ctid AS row_id
         FROM /*schema*/incoming_queue AS n
-        WHERE n.shard_id = $1::int
-          AND n.created_at >= least($2::timestamptz, statement_timestamp() - $4::interval)
-          AND n.created_at <= CASE WHEN $5::interval IS NULL THEN 'infinity'
-              ELSE statement_timestamp() - $5::interval END
-          AND $6::int IS NULL
+        WHERE n.shard_id = h.shard_id AND n.created_at >= h.mark AND n.created_at <= h.until
+          AND n.attempt_id IS NULL /*one-shard: AND n.shard_id = $7*/
         ORDER BY n.created_at, n.guid
-        LIMIT $3::int)
-        UNION ALL
-        (SELECT o.created_at, o.guid
-        FROM (
-            SELECT n.created_at, n.guid, n.scheduled_at, n.queue
-            FROM /*schema*/incoming_queue AS n
-            WHERE n.shard_id = $1::int
-              AND n.created_at >= least($2::timestamptz, statement_timestamp() - $4::interval)
-              AND $6::int IS NOT NULL
-            ORDER BY n.created_at DESC, n.guid DESC
-            LIMIT $3::int
-        ) AS o
-        WHERE o.scheduled_at <= statement_timestamp() AND o.queue = ANY ($7::text[])
-        LIMIT $6::int)
-    )
+        LIMIT $4::int
+    ) AS oldest
+    WHERE i.ctid = oldest.row_id AND i.shard_id = h.shard_id AND i.attempt_id IS NULL
+      /*one-shard: AND i.shard_id = $7*/
     RETURNING i.shard_id, i.created_at, i.guid, i.queue, i.priority, i.scheduled_at
 )
-SELECT t.guid, t.queue, t.priority, t.scheduled_at, a.attempts, t.created_at
+SELECT
+    h.shard_id, NULL::uuid AS guid, NULL::text AS queue, NULL::smallint AS priority,
+    NULL::timestamptz AS scheduled_at, NULL::int AS attempts, NULL::timestamptz AS created_at,
+    statement_timestamp() AS now
+FROM held AS h
+UNION ALL
+SELECT t.shard_id, t.guid, t.queue, t.priority, t.scheduled_at, a.attempts, t.created_at, NULL
 FROM taken AS t
 LEFT JOIN LATERAL (
     SELECT s.attempts
     FROM /*schema*/scheduled_action AS s
-    WHERE s.guid = t.guid /*one-shard: AND s.shard_id = $1*/
+    WHERE s.guid = t.guid /*one-shard: AND s.shard_id = $7*/
     LIMIT 1
-) AS a ON true
-ORDER BY t.created_at, t.guid;
+) AS a ON true;
 
 -- name: move_put shard-local
--- Second half of a move in one shard.
--- $1 shard, $2 guids, $3 queues, $4 priorities, $5 scheduled_at, $6 attempts
+-- Second half of a move.
+-- $1 shards, $2 guids, $3 queues, $4 priorities, $5 scheduled_at, $6 attempts
 INSERT INTO /*schema*/processing_queue
     (shard_id, guid, queue, priority, scheduled_at, attempts, running, swept)
 SELECT l.shard_id, u.guid, u.queue, u.priority, u.scheduled_at, u.attempts, false, false
-FROM /*schema*/shard_lock AS l
-CROSS JOIN unnest($2::uuid[], $3::text[], $4::smallint[], $5::timestamptz[], $6::int[])
-    AS u (guid, queue, priority, scheduled_at, attempts)
-WHERE l.shard_id = $1::int
+FROM unnest($1::int[], $2::uuid[], $3::text[], $4::smallint[], $5::timestamptz[], $6::int[])
+    AS u (shard_id, guid, queue, priority, scheduled_at, attempts)
+JOIN /*schema*/shard_lock AS l ON l.shard_id = u.shard_id
+WHERE true /*one-shard: AND l.shard_id = $7*/
 ON CONFLICT (guid, shard_id) DO NOTHING
 RETURNING guid;
 
--- name: begin many-shards
+-- name: begin shard-local
 -- Begin due rows of many lanes. The actions are held FOR SHARE, which orders this against replace,
 -- delete and pause: a row whose action is being changed is left for later, and one whose action has
 -- just been changed drops out when it is looked at again. Nothing waits for a lock here, and no more
@@ -340,7 +456,7 @@ WITH picked AS (
         WHERE l.shard_id = d.shard_id AND CASE
             WHEN d.lease_guid IS NOT NULL THEN l.lease_guid = d.lease_guid
             ELSE d.is_guest OR l.lease_guid IS NULL OR l.heartbeat_at < statement_timestamp() - $12::interval
-        END
+        END /*one-shard: AND l.shard_id = $17*/
         LIMIT 1
     ) AS held
     CROSS JOIN LATERAL (
@@ -348,7 +464,12 @@ WITH picked AS (
             head.row_id, head.due_at, a.id, a.spec, a.timeout_us,
             a.occurrence_no, a.occurrence_at, a.expires_at, a.succeeded, a.failed, a.interrupted,
             a.consecutive_failures, a.consecutive_interruptions, a.occurrence_failures,
-            a.last_attempt, a.series
+            a.last_attempt, a.series, greatest(statement_timestamp(), head.due_at) AS began_at,
+            greatest(statement_timestamp(), head.due_at)
+                + a.timeout_us * interval '1 microsecond' AS deadline_at,
+            greatest(statement_timestamp(), head.due_at)
+                + least(a.timeout_us * interval '1 microsecond', $11::interval)
+                + $10::interval AS reserved_until
         FROM (
             (SELECT q.ctid AS row_id, q.guid, q.scheduled_at AS due_at
             FROM /*schema*/processing_queue AS q
@@ -356,7 +477,7 @@ WITH picked AS (
               AND q.need = d.need AND q.scheduled_at >= coalesce(d.since, '-infinity')
               AND q.scheduled_at <= greatest(statement_timestamp(), $16::timestamptz)
                   - CASE WHEN d.lease_guid IS NULL AND NOT d.is_guest THEN interval '1 second' ELSE interval '0' END
-              AND NOT q.running AND NOT $13::boolean
+              AND NOT q.running AND NOT $13::boolean /*one-shard: AND q.shard_id = $17*/
             ORDER BY q.scheduled_at
             LIMIT d.rows_max + d.looked_at)
             UNION ALL
@@ -365,14 +486,14 @@ WITH picked AS (
             WHERE q.shard_id = d.shard_id AND q.queue = d.queue AND q.priority = d.priority
               AND q.need = d.need AND q.scheduled_at <= statement_timestamp()
                   - CASE WHEN d.lease_guid IS NULL AND NOT d.is_guest THEN interval '1 second' ELSE interval '0' END
-              AND NOT q.running AND $13::boolean
+              AND NOT q.running AND $13::boolean /*one-shard: AND q.shard_id = $17*/
             ORDER BY q.scheduled_at DESC
             LIMIT d.rows_max + d.looked_at)
         ) AS head
         CROSS JOIN LATERAL (
             SELECT s.*
             FROM /*schema*/scheduled_action AS s
-            WHERE s.guid = head.guid AND s.state = 'active'
+            WHERE s.guid = head.guid AND s.state = 'active' /*one-shard: AND s.shard_id = $17*/
               AND (s.expires_at IS NULL OR s.expires_at > greatest(statement_timestamp(), head.due_at))
             LIMIT 1
             FOR SHARE SKIP LOCKED
@@ -380,6 +501,7 @@ WITH picked AS (
         CROSS JOIN LATERAL (
             SELECT 1 FROM /*schema*/processing_queue AS q
             WHERE q.ctid = head.row_id AND NOT q.running AND q.scheduled_at = head.due_at
+              /*one-shard: AND q.shard_id = $17*/
             LIMIT 1
             FOR UPDATE SKIP LOCKED
         ) AS held
@@ -388,13 +510,10 @@ WITH picked AS (
 )
 UPDATE /*schema*/processing_queue AS q
 SET attempt_id = md5($8::uuid::text || q.guid::text)::uuid, attempts = q.attempts + 1,
-    running = true, swept = false, began_at = greatest(statement_timestamp(), p.due_at),
-    deadline_at = greatest(statement_timestamp(), p.due_at) + p.timeout_us * interval '1 microsecond',
-    scheduled_at = greatest(statement_timestamp(), p.due_at)
-        + least(p.timeout_us * interval '1 microsecond', $11::interval) + $10::interval,
-    owner = $9::text
+    running = true, swept = false, began_at = p.began_at, deadline_at = p.deadline_at,
+    scheduled_at = p.reserved_until, owner = $9::text
 FROM picked AS p
-WHERE q.ctid = p.row_id
+WHERE q.ctid = p.row_id /*one-shard: AND q.shard_id = $17*/
 RETURNING
     q.shard_id, p.id, q.guid, q.attempt_id, p.spec, p.due_at, q.began_at, q.deadline_at,
     q.attempts, p.occurrence_no, p.occurrence_at, p.expires_at, p.succeeded, p.failed,
@@ -497,7 +616,7 @@ LEFT JOIN LATERAL (
 ) AS q ON true
 WHERE a.expired IS NOT FALSE OR q.stands IS NOT TRUE;
 
--- name: begin_next_due many-shards
+-- name: begin_next_due shard-local
 -- The earliest row of each lane, running or not; if it was due a moment ago, also the earliest one
 -- that was not.
 -- $1 shards, $2 queues, $3 priorities, $4 needs, $5 since, $6 the moment
@@ -510,6 +629,7 @@ LEFT JOIN LATERAL (
     FROM /*schema*/processing_queue AS q
     WHERE q.shard_id = d.shard_id AND q.queue = d.queue AND q.priority = d.priority
       AND q.need = d.need AND q.scheduled_at >= coalesce(d.since, '-infinity')
+      /*one-shard: AND q.shard_id = $7*/
     ORDER BY q.scheduled_at
     LIMIT 1
 ) AS first ON true
@@ -519,6 +639,7 @@ LEFT JOIN LATERAL (
     WHERE q.shard_id = d.shard_id AND q.queue = d.queue AND q.priority = d.priority
       AND q.need = d.need AND q.scheduled_at > statement_timestamp() - $6::interval
       AND first.scheduled_at <= statement_timestamp() - $6::interval
+      /*one-shard: AND q.shard_id = $7*/
     ORDER BY q.scheduled_at
     LIMIT 1
 ) AS behind ON true
@@ -541,7 +662,7 @@ FROM (
       AND q.need = $4::text AND q.scheduled_at >= coalesce($5::timestamptz, '-infinity')
 ) AS first;
 
--- name: begin_reached many-shards
+-- name: begin_reached shard-local
 -- Where the next look into a lane goes on, if more due rows stand there than were looked at.
 -- $1 shards, $2 queues, $3 priorities, $4 needs, $5 since, $6 rows looked at
 SELECT (
@@ -550,6 +671,7 @@ SELECT (
     WHERE q.shard_id = d.shard_id AND q.queue = d.queue AND q.priority = d.priority
       AND q.need = d.need AND q.scheduled_at >= coalesce(d.since, '-infinity')
       AND q.scheduled_at <= statement_timestamp() AND NOT q.running
+      /*one-shard: AND q.shard_id = $7*/
     ORDER BY q.scheduled_at
     OFFSET d.looked_at
     LIMIT 1
@@ -775,14 +897,19 @@ SELECT statement_timestamp() AS now,
         )
     ) AS shards;
 
--- name: poll_shard shard-local
--- The shard, if it has incoming rows behind its mark. A cluster has no common snapshot to ask.
--- $1 shard, $2 mark, $3 how far marks lag behind
-SELECT i.shard_id
-FROM /*schema*/incoming_queue AS i
-WHERE i.shard_id = $1::int
-  AND i.created_at >= least($2::timestamptz, statement_timestamp() - $3::interval)
-LIMIT 1;
+-- name: poll_part shard-local
+-- Which shards have incoming rows behind their marks. A cluster has no common snapshot to ask.
+-- $1 shards, $2 marks, $3 how far marks lag behind
+SELECT u.shard_id
+FROM unnest($1::int[], $2::timestamptz[]) AS u (shard_id, mark)
+CROSS JOIN LATERAL (
+    SELECT 1
+    FROM /*schema*/incoming_queue AS i
+    WHERE i.shard_id = u.shard_id
+      AND i.created_at >= least(u.mark, statement_timestamp() - $3::interval)
+      AND i.attempt_id IS NULL /*one-shard: AND i.shard_id = $4*/
+    LIMIT 1
+) AS filled;
 
 -- name: list_lapsed_running shard-local
 -- Attempts that outlived their reservation, with their actions. What somebody holds
@@ -1054,6 +1181,30 @@ WHERE i.ctid = ANY (ARRAY(
         SELECT 1 FROM /*schema*/scheduled_action AS a WHERE a.guid = u.guid OFFSET 0
     )
 ));
+
+-- name: finish_drop_begun shard-local
+-- The same where rows have to be named by their keys.
+-- $1 shards, $2 guids, $3 attempt ids
+WITH stale AS MATERIALIZED (
+    SELECT r.row_id, r.shard_id
+    FROM unnest($1::int[], $2::uuid[], $3::uuid[]) AS u (shard_id, guid, attempt_id)
+    CROSS JOIN LATERAL (
+        SELECT n.ctid AS row_id, n.shard_id
+        FROM /*schema*/incoming_queue AS n
+        WHERE n.shard_id = u.shard_id AND n.guid = u.guid AND n.attempt_id = u.attempt_id
+          /*one-shard: AND n.shard_id = $4*/
+        LIMIT 1
+        FOR UPDATE SKIP LOCKED
+    ) AS r
+    WHERE NOT EXISTS (
+        SELECT 1 FROM /*schema*/scheduled_action AS a
+        WHERE a.guid = u.guid /*one-shard: AND a.shard_id = $4*/
+        OFFSET 0
+    )
+)
+DELETE FROM /*schema*/incoming_queue AS i
+USING stale AS s
+WHERE i.ctid = s.row_id AND i.shard_id = s.shard_id /*one-shard: AND i.shard_id = $4*/;
 
 -- name: finish_delete_stale shard-local
 -- Rows of certain guids: an attempt ended whose generation is gone.

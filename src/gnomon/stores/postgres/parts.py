@@ -1,0 +1,62 @@
+"""Parts: which shards live in the same place, so that one statement may touch them all.
+
+Citus cuts the tables into parts by a hash of the shard. A statement that names shards of one part
+is one task of one node, whichever node has it at the moment. So this has nothing to do with where a
+part lives: it may move while a statement is on its way. Only who cuts a part in two makes this
+wrong, and then Citus refuses statements: see `Parts.forget`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
+
+PARTED_LIKE = "shard_lock"  # all tables by shard are cut into parts as this one is
+ON_NODES = "create_one"  # the function that the node of a shard performs by itself
+
+
+class PartShards(list[int]):
+    """Several shards of one part: the last argument of a shard-local statement about them."""
+
+
+# The last arguments of shard-local statements: none where one statement may touch all shards.
+Only: TypeAlias = tuple[int | PartShards, ...]
+
+
+class Parts:
+    """What is known of them. While nothing is, every shard counts as a part of its own; or with a
+    count, where there is no Citus to ask, all shards as so many parts."""
+
+    def __init__(self, *, is_citus: bool, count: int = 0) -> None:
+        self._is_citus = is_citus
+        self._count = 0 if is_citus else count
+        self._parts: dict[int, int] = {}
+        self.has_functions = False  # see `ON_NODES`
+
+    @property
+    def are_known(self) -> bool:
+        """Or there is nobody to ask."""
+        return bool(self._parts) or not self._is_citus
+
+    def learn(self, parts: Mapping[int, int]) -> None:
+        """By shard, any number that its part has alone, from 0."""
+        self._parts = dict(parts)
+
+    def forget(self) -> bool:
+        """Something was refused, perhaps because a part was cut in two; whether anything had been
+        known that may have been the reason."""
+        was_known = bool(self._parts)
+        self._parts = {}
+        return was_known
+
+    def of(self, shard: int) -> int:
+        if self._count:
+            return shard % self._count
+        return self._parts.get(shard, ~shard)
+
+
+def only_these(shards: Iterable[int]) -> Only:
+    """The last argument of a statement about shards of one part. Most often it is one shard, whose
+    statements are the cheaper ones to plan."""
+    unique = sorted(set(shards))
+    return (unique[0],) if len(unique) == 1 else (PartShards(unique),)

@@ -1,0 +1,65 @@
+"""The statements as they are sent: for all shards, for one of them, or for several of one part."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from gnomon.queries import Query, in_schema, load
+from gnomon.stores.postgres.parts import PartShards
+
+_ONE_SHARD = re.compile(r"/\*one-shard: (.*?)\*/")
+# Citus sends a statement to the one part that has all shards of an array. It looks through the cast
+# to another kind of number; the planner of the node does not, and so reads no index once for each.
+_ITS_SHARD = re.compile(r"shard_id = \$(\d+)$")
+
+
+@functools.cache
+def catalogue() -> Mapping[str, Query]:
+    """All statements as they stand in the files, which are read once."""
+    return load("gnomon.stores.postgres.queries")
+
+
+class Texts(dict[str, str]):
+    """The statements by name, as they are sent."""
+
+    of_part: Mapping[str, str] = MappingProxyType({})  # the same for several shards of one part
+
+    def text(self, name: str, args: Sequence[object]) -> str:
+        """As the last argument asks for it."""
+        if args and isinstance(args[-1], PartShards):
+            return self.of_part[name]
+        return self[name]
+
+
+def texts_of(schema: str, *, many_shards: bool) -> Texts:
+    """All statements for a schema."""
+    texts = Texts(
+        (name, prepared_text(query, schema, one_shard=not many_shards))
+        for name, query in catalogue().items()
+    )
+    if not many_shards:
+        texts.of_part = {
+            name: prepared_text(query, schema, one_shard=True, one_part=True)
+            for name, query in catalogue().items()
+            if query.mark == "shard-local"
+        }
+    return texts
+
+
+def prepared_text(query: Query, schema: str, *, one_shard: bool, one_part: bool = False) -> str:
+    """The statement for a schema, with or without what keeps it in one shard, or in one part."""
+
+    def kept(found: re.Match[str]) -> str:
+        if not one_shard:
+            return ""
+        its = _ITS_SHARD.search(found[1])
+        if not one_part or its is None or f"${its[1]}::int" in query.sql:
+            return found[1]  # the last: it is about one shard, whatever part that is of
+        return _ITS_SHARD.sub(r"shard_id = ANY ($\1::oid[])", found[1])
+
+    text = _ONE_SHARD.sub(kept, query.sql)
+    name = in_schema("/*schema*/", schema).removesuffix(".")
+    return in_schema(text.replace("/*schema_name*/", name), schema).removesuffix(";")
