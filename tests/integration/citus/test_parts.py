@@ -14,7 +14,7 @@ from psycopg.rows import dict_row
 from gnomon.contracts.observer import SilentObserver
 from gnomon.contracts.store import Store
 from gnomon.executors.python import AttemptContext
-from gnomon.model.errors import Unavailable
+from gnomon.model.errors import AlreadyExists, Unavailable
 from gnomon.model.spec import Python
 from gnomon.stores.postgres.cluster import node_findings
 from gnomon.stores.postgres.connection import Database, open_database, settings_for
@@ -145,7 +145,9 @@ async def all_done(app: Any, done: list[str], prefix: str, count: int) -> None:
             while True:
                 try:
                     action = Python(function="count", args=[name])
-                    await app.schedule(action, id=name, idempotency_key=name)
+                    await app.schedule(action, id=name)
+                    break
+                except AlreadyExists:  # what was refused had been stored
                     break
                 except Unavailable:
                     await asyncio.sleep(0.1)

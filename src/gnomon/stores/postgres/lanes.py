@@ -33,11 +33,11 @@ class LaneLeft(NamedTuple):
     refused: dict[Lane, datetime]
     looked_at: datetime | None  # None: there was no need to
 
-    def add(self, lane: Lane, row: Row, *, is_short: bool) -> None:
+    def add(self, lane: Lane, row: Row, *, is_short: bool, moment: timedelta) -> None:
         """A lane was looked at. One that gave less than was asked, although its first row is due,
         refused that row."""
         first = row["first_at"]
-        if is_short and first is not None and first <= row["now"] - MOMENT:
+        if is_short and first is not None and first <= row["now"] - moment:
             self.refused[lane] = first
             self.next_due[lane] = row["behind_at"]
         else:

@@ -9,6 +9,7 @@ from gnomon.contracts.store import Lane
 from gnomon.stores.postgres.connection import Database, Row
 from gnomon.stores.postgres.lanes import lane_of
 from gnomon.stores.postgres.parts import Only
+from gnomon.stores.postgres.several import every
 
 
 async def list_needs(database: Database, limit: int) -> list[str]:
@@ -31,12 +32,15 @@ async def count_due(
     database: Database, lanes: Sequence[Lane], limit: int, until: datetime | None
 ) -> int:
     """Up to the limit, whatever the number of statements."""
-    count = 0
-    for chosen, only in database.split(lanes, lambda lane: lane.shard):
-        columns = [list(column) for column in zip(*chosen, strict=True)]
-        (row,) = await database.fetch("count_due", *columns, limit, until, *only)
-        count += row["count"]
-    return min(count, limit)
+    answers = await every(
+        database.split(lanes, lambda lane: lane.shard),
+        lambda part: database.fetch("count_due", *_columns(part[0]), limit, until, *part[1]),
+    )
+    return min(sum(rows[0]["count"] for rows in answers), limit)
+
+
+def _columns(lanes: Sequence[Lane]) -> list[list[object]]:
+    return [list(column) for column in zip(*lanes, strict=True)]
 
 
 async def _parts(database: Database) -> Sequence[Only]:

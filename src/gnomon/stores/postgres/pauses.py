@@ -12,6 +12,7 @@ from gnomon.stores.postgres.changes import renewed
 from gnomon.stores.postgres.connection import Database, Row, Session
 from gnomon.stores.postgres.parts import Only
 from gnomon.stores.postgres.rows import Decoder
+from gnomon.stores.postgres.several import every
 
 
 async def end_pauses(
@@ -44,13 +45,13 @@ async def end_pauses(
 async def _shards_with_ends(
     database: Database, holdings: Sequence[HeldShard], ending: PauseEnding
 ) -> set[int]:
-    with_ends: set[int] = set()
-    for chosen, only in database.split(holdings, lambda held: held.shard):
-        shards = [held.shard for held in chosen]
-        places = _places(chosen, ending)
-        rows = await database.fetch("end_pauses_find", shards, *places, *only)
-        with_ends.update(row["shard_id"] for row in rows)
-    return with_ends
+    answers = await every(
+        database.split(holdings, lambda held: held.shard),
+        lambda part: database.fetch(
+            "end_pauses_find", [held.shard for held in part[0]], *_places(part[0], ending), *part[1]
+        ),
+    )
+    return {row["shard_id"] for rows in answers for row in rows}
 
 
 def _places(holdings: Sequence[HeldShard], ending: PauseEnding) -> tuple[list[datetime], list[str]]:

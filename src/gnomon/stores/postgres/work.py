@@ -194,13 +194,18 @@ class PostgresWork:
         return ArrivalResult(moved=tally.moved(now), begun=self._decoder.first_attempts(begun, now))
 
     async def is_mixed(self, holdings: Sequence[HeldShard], *, limit: int) -> bool:
-        kinds = set[tuple[str, int]]()
-        for chosen, only in self._database.split(holdings, lambda holding: holding.shard):
-            shards = [holding.shard for holding in chosen]
-            marks = [mark_of(holding) for holding in chosen]
-            rows = await self._database.fetch("is_mixed", shards, marks, limit, MARK_SLACK, *only)
-            kinds.update((row["queue"], row["priority"]) for row in rows)
-        return len(kinds) > 1
+        answers = await every(
+            self._database.split(holdings, lambda holding: holding.shard),
+            lambda part: self._database.fetch(
+                "is_mixed",
+                [holding.shard for holding in part[0]],
+                [mark_of(holding) for holding in part[0]],
+                limit,
+                MARK_SLACK,
+                *part[1],
+            ),
+        )
+        return len({(row["queue"], row["priority"]) for rows in answers for row in rows}) > 1
 
     async def _arrive_in_parts(
         self,
@@ -307,8 +312,9 @@ class PostgresWork:
     async def list_lapsed(
         self, holdings: Sequence[HeldShard], *, limit: int
     ) -> Sequence[LapsedRow]:
-        lapsed: list[LapsedRow] = []
-        for shards, only in self._split_shards(holdings):
+        async def lapsed_in(part: tuple[Sequence[int], Only]) -> list[LapsedRow]:
+            shards, only = part
+            lapsed: list[LapsedRow] = []
             async with self._database.transaction("list_lapsed") as session:
                 await move_begun_in(session, shards, only, look=LAPSED_LOOKED_AT)
                 for query in ("list_lapsed_running", "list_lapsed_expired"):
@@ -316,7 +322,10 @@ class PostgresWork:
                     if left > 0:
                         rows = await session.fetch(query, shards, left, LAPSED_LOOKED_AT, *only)
                         lapsed += map(self._decoder.lapsed_of, rows)
-        return lapsed
+            return lapsed
+
+        answers = await every(self._split_shards(holdings), lapsed_in)
+        return [row for lapsed in answers for row in lapsed][:limit]
 
     async def end_pauses(
         self,
@@ -332,11 +341,13 @@ class PostgresWork:
         return await end_pauses(self._database, self._decoder, holdings, ending)
 
     async def delete_stale(self, holdings: Sequence[HeldShard], *, limit: int) -> int:
-        count = 0
-        for shards, only in self._split_shards(holdings):
-            rows = await self._database.fetch("delete_stale", shards, limit, STALE_LOOKED_AT, *only)
-            count += len(rows)
-        return count
+        answers = await every(
+            self._split_shards(holdings),
+            lambda part: self._database.fetch(
+                "delete_stale", part[0], limit, STALE_LOOKED_AT, *part[1]
+            ),
+        )
+        return sum(map(len, answers))
 
     async def list_orphans(
         self, owners: Collection[str], *, shards: Sequence[int], after: UUID | None, limit: int
