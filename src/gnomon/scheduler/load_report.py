@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Hashable, Sequence
 from datetime import UTC, datetime
 from itertools import chain, islice
@@ -76,9 +75,8 @@ class Unrolled(msgspec.Struct):
 async def read_load(store: ReportStore, since: datetime, unit: LoadUnit, count: int) -> LoadReport:
     """Errors: InvalidRequest."""
     times = bucket_times(since, unit, count)
-    load, recurring = await asyncio.gather(
-        store.load(times, lanes=LANES_MAX), store.list_recurring(limit=RECURRING_MAX)
-    )
+    load = await store.load(times, lanes=LANES_MAX)
+    recurring = await store.list_recurring(limit=RECURRING_MAX)
     unrolled = unroll(recurring, times, unit, now=load.at)
     herds = [
         Herd(at=at, count=size, ids=await _ids(store, at, unrolled))

@@ -26,7 +26,7 @@ class FiguresTally:
 
     def __init__(self, *, at: datetime, limit: int) -> None:
         self._at = at
-        self._limit = limit
+        self.limit = limit
         self._queues: dict[str, QueueFigures] = {}
         self._stages: dict[str, StageFigures] = {}
         self.partial = False
@@ -73,7 +73,7 @@ class FiguresTally:
         queues = [self._at_limit(one) for _, one in sorted(self._queues.items()) if _counts(one)]
         return InstallationFigures(
             at=self._at,
-            limit=self._limit,
+            limit=self.limit,
             queues=queues,
             stages=[one for _, one in sorted(self._stages.items()) if one.overdue or one.parked],
             workers_alive=presence.workers_alive,
@@ -89,10 +89,10 @@ class FiguresTally:
 
     def lower_limit(self, limit: int) -> None:
         """Counts end sooner than was asked for."""
-        self._limit = min(self._limit, limit)
+        self.limit = min(self.limit, limit)
 
     def _capped(self, count: int) -> int:
-        return min(count, self._limit)
+        return min(count, self.limit)
 
     def _age(self, since: datetime | None) -> timedelta:
         return NOTHING if since is None else max(self._at - since, NOTHING)

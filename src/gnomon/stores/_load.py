@@ -13,7 +13,7 @@ from gnomon.model.codec import read_spec
 from gnomon.model.spec import Once, Unreadable
 
 LOOK_ROWS = 20  # read at each look into a lane
-LOOKS_MAX = 200  # into buckets of lanes that hold more than that
+LOOKS_MAX = 150  # into buckets of lanes that hold more than that
 LANES_FIRST = 100  # looked into before the others
 LOAD_ARRIVALS = 10_000  # looked at in all
 HERD_SEEN_MIN = 10  # in one second, before they stand for more

@@ -57,9 +57,10 @@ async def _add_queues(
             running=row["running"],
             since=row["since"],
         )
-    for row in await session.fetch("figures_running", shards, limit, *only):
+    # Not beyond where the tally ends: with 100,000 dead ones that was half of the whole time.
+    for row in await session.fetch("figures_running", shards, tally.limit, *only):
         tally.add_queue(row["queue"], running=row["running"])
-    for row in await session.fetch("figures_dead", limit, *only):
+    for row in await session.fetch("figures_dead", tally.limit, *only):
         tally.add_queue(row["queue"], dead=row["dead"])
     tally.partial |= lanes >= LANES_MAX
 
