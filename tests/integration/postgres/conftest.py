@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
+from uuid import uuid4
 
 import pytest
 
 from gnomon.clock import SystemClock, SystemEntropy
-from gnomon.contracts.store import ActionDraft, Store
+from gnomon.contracts.store import ActionDraft, HeldShard, Store
 from gnomon.model.ids import shard_of
 from gnomon.model.spec import Mock, Spec
 from gnomon.stores.postgres import open_postgres
@@ -48,3 +49,13 @@ def draft() -> Drafter:
         )
 
     return make
+
+
+async def held_shard(store: Store, shard: int) -> HeldShard:
+    """The shard, taken."""
+    seen = next(lock for lock in await store.leases.list_locks() if lock.shard == shard)
+    held = await store.leases.acquire(
+        shard, uuid4(), owner="me", seen=seen, lease_for=timedelta(hours=1)
+    )
+    assert held is not None
+    return held

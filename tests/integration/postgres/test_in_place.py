@@ -11,7 +11,7 @@ import pytest
 
 from gnomon.contracts.store import HeldShard, Store
 from tests.fixtures.postgres import PostgresSchema
-from tests.integration.postgres.conftest import Drafter
+from tests.integration.postgres.conftest import Drafter, held_shard
 
 pytestmark = pytest.mark.plain  # nothing is begun in place on Citus
 
@@ -37,7 +37,7 @@ async def test_a_row_that_another_has_just_begun_is_left_to_him(
     """
     await store.actions.create([draft("a")])
     shard = draft("a").shard
-    held = await _held(store, shard)
+    held = await held_shard(store, shard)
     dsn, schema = installed_schema
     other = await asyncpg.connect(dsn)
     transaction = other.transaction()
@@ -53,15 +53,6 @@ async def test_a_row_that_another_has_just_begun_is_left_to_him(
     rows = await other.fetch(f'SELECT owner FROM "{schema}".incoming_queue')
     await other.close()
     assert ["another"] == [row["owner"] for row in rows]
-
-
-async def _held(store: Store, shard: int) -> HeldShard:
-    seen = next(lock for lock in await store.leases.list_locks() if lock.shard == shard)
-    held = await store.leases.acquire(
-        shard, uuid4(), owner="me", seen=seen, lease_for=timedelta(hours=1)
-    )
-    assert held is not None
-    return held
 
 
 async def _count(store: Store, held: HeldShard, verb: str) -> int:
