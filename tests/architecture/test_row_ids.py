@@ -18,7 +18,7 @@ BY_ROW_ID = re.compile(r"WHERE (?:\w+\.)?ctid = .*")
 WRITES = re.compile(r"\b(?:UPDATE|DELETE FROM) /\*schema\*/")
 # What each of them asks again, once for every write.
 ASKED_AGAIN = {
-    "arrive": ["i.attempt_id IS NULL", "i.attempt_id IS NULL"],
+    "move_and_begin_part": ["i.attempt_id IS NULL", "i.attempt_id IS NULL"],
     "move": ["i.attempt_id IS NULL"],
     "move_and_begin": ["i.attempt_id IS NULL", "i.attempt_id IS NULL"],
     "move_take": ["i.attempt_id IS NULL"],

@@ -71,10 +71,9 @@ class Worker:
     ) -> None:
         worker = env.entropy.token()
         owner = f"{owner}/{worker.hex[:OWNER_DIGITS]}"  # numbers of processes come again
-        self._store = store
         self._config = config = config or WorkerConfig()
         self._clock, self._entropy, self._observer = env.clock, env.entropy, env.observer
-        self._open_store, self._tracing = open_store, env.tracing
+        self._store, self._open_store, self._tracing = store, open_store, env.tracing
         self._served = Served(executors, config)
         self._tick_s = config.heartbeat.total_seconds() / 2
         self._lane_of: dict[UUID, Lane] = {}  # of results that make a row due again

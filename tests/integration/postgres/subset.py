@@ -33,7 +33,7 @@ _READERS = re.compile(
     r"/\*schema\*/(check_snapshot|schedule|schedule_many|cancel|finish_ok|effect_done)\("
 )
 _SHARD_PARAMETER = re.compile(r"\bshard_id = \$\d+")
-_TWICE = frozenset({"arrive"})  # some rows are begun and others go: none is both
+_TWICE = frozenset({"move_and_begin_part"})  # some rows are begun and others go: none is both
 # A lock of the coordinator; a hint; a bound that is only missed where it does not hold.
 _ALLOWED = {
     "migrate_lock": "pg_advisory",

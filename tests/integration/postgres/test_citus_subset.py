@@ -24,6 +24,7 @@ from gnomon.stores.postgres import connection as engine
 from gnomon.stores.postgres.connection import Database, Row, settings_for
 from gnomon.stores.postgres.list_query import count_selected, list_page
 from gnomon.stores.postgres.migrations import migrations
+from gnomon.stores.postgres.parts import Parts
 from gnomon.stores.postgres.rows import Decoder
 from gnomon.stores.postgres.texts import prepared_text
 from tests.fixtures.postgres import PostgresSchema
@@ -281,6 +282,7 @@ class Asked(Database):
     def __init__(self) -> None:
         self.schema = "s"
         self.many_shards = False
+        self.parts = Parts(is_citus=False)
         self.texts: list[str] = []
 
     async def fetch_text(self, operation: str, sql: str, *args: object) -> Sequence[Row]:

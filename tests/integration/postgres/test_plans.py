@@ -23,7 +23,32 @@ BULK = 2_500
 WANTED = {
     "create_rows": ["shard_lock_pkey"],
     "move": ["incoming_queue_pkey", "Tid Scan on incoming_queue", "scheduled_action_guid_idx"],
-    "move_take": ["incoming_queue_pkey", "scheduled_action_guid_idx"],
+    "move_take": [
+        "incoming_queue_pkey",
+        "Tid Scan on incoming_queue",
+        "scheduled_action_guid_idx",
+    ],
+    "move_and_begin_part": [
+        "incoming_queue_pkey",
+        "Tid Scan on incoming_queue",
+        "scheduled_action_guid_idx",
+    ],
+    "finish_end": [
+        "processing_queue_pkey",
+        "Tid Scan on processing_queue",
+        "scheduled_action_guid_idx",
+    ],
+    "finish_end_plain": [
+        "processing_queue_pkey",
+        "incoming_queue_pkey",
+        "Tid Scan on incoming_queue",
+        "scheduled_action_guid_idx",
+    ],
+    "finish_drop_begun": [
+        "incoming_queue_pkey",
+        "Tid Scan on incoming_queue",
+        "scheduled_action_guid_idx",
+    ],
     "begin": [
         "processing_queue_lane_idx",
         "scheduled_action_guid_idx",

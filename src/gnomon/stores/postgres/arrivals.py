@@ -35,7 +35,7 @@ class PartArrival:
     async def arrive(
         self, holdings: Sequence[HeldShard], only: Only, room: Mapping[str, int]
     ) -> list[BegunAttempt]:
-        async with self._database.transaction("arrive") as session:
+        async with self._database.transaction("move_and_begin") as session:
             rows = await self._take(session, holdings, only, room)
             taken = [row for row in rows if row["id"] is None and row["attempts"] is not None]
             put = await _put(session, taken, only, due="moment")
@@ -52,7 +52,7 @@ class PartArrival:
         room: Mapping[str, int],
     ) -> Sequence[Row]:
         return await session.fetch(
-            "arrive",
+            "move_and_begin_part",
             [holding.shard for holding in holdings],
             [holding.lease_guid for holding in holdings],
             [mark_of(holding) for holding in holdings],

@@ -36,7 +36,8 @@ async def count_due(
         database.split(lanes, lambda lane: lane.shard),
         lambda part: database.fetch("count_due", *_columns(part[0]), limit, until, *part[1]),
     )
-    return min(sum(rows[0]["count"] for rows in answers), limit)
+    count: int = sum(rows[0]["count"] for rows in answers)
+    return min(count, limit)
 
 
 def _columns(lanes: Sequence[Lane]) -> list[list[object]]:

@@ -52,13 +52,12 @@ def texts_of(schema: str, *, many_shards: bool) -> Texts:
 def prepared_text(query: Query, schema: str, *, one_shard: bool, one_part: bool = False) -> str:
     """The statement for a schema, with or without what keeps it in one shard, or in one part."""
 
-    def kept(found: re.Match[str]) -> str:
-        if not one_shard:
-            return ""
-        its = _ITS_SHARD.search(found[1])
+    def kept(marked: re.Match[str]) -> str:
+        condition = marked[1] if one_shard else ""
+        its = _ITS_SHARD.search(condition)
         if not one_part or its is None or f"${its[1]}::int" in query.sql:
-            return found[1]  # the last: it is about one shard, whatever part that is of
-        return _ITS_SHARD.sub(r"shard_id = ANY ($\1::oid[])", found[1])
+            return condition  # the last: it is about one shard, whatever part that is of
+        return _ITS_SHARD.sub(r"shard_id = ANY ($\1::oid[])", condition)
 
     text = _ONE_SHARD.sub(kept, query.sql)
     name = in_schema("/*schema*/", schema).removesuffix(".")

@@ -114,7 +114,7 @@ WITH free AS MATERIALIZED (
 )
 DELETE FROM /*schema*/processing_queue AS q
 USING free AS f
-WHERE q.ctid = f.row_id AND q.shard_id = f.shard_id /*one-shard: AND q.shard_id = $3*/
+WHERE q.ctid = f.row_id /*one-shard: AND q.shard_id = $3*/
 RETURNING q.attempt_id, q.swept, f.now;
 
 -- name: finish_end_plain shard-local
@@ -151,12 +151,12 @@ WITH fenced AS MATERIALIZED (
 ), left_incoming AS (
     DELETE FROM /*schema*/incoming_queue AS i
     USING fenced AS f
-    WHERE i.ctid = f.incoming_row AND i.shard_id = f.shard_id /*one-shard: AND i.shard_id = $3*/
+    WHERE i.ctid = f.incoming_row /*one-shard: AND i.shard_id = $3*/
     RETURNING i.guid
 ), left_processing AS (
     DELETE FROM /*schema*/processing_queue AS q
     USING fenced AS f
-    WHERE q.ctid = f.processing_row AND q.shard_id = f.shard_id /*one-shard: AND q.shard_id = $3*/
+    WHERE q.ctid = f.processing_row /*one-shard: AND q.shard_id = $3*/
     RETURNING q.guid
 )
 SELECT f.attempt_id, f.swept, f.now FROM fenced AS f;

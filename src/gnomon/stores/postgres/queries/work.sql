@@ -169,7 +169,7 @@ SELECT
 FROM moved AS m
 GROUP BY m.shard_id, m.queue, m.priority;
 
--- name: arrive shard-local
+-- name: move_and_begin_part shard-local
 -- move_and_begin where an INSERT has to stand alone: what is due on arrival and finds room is begun in
 -- place, the other rows are taken, and move_put puts those of current generations where they belong.
 -- Gives three kinds of rows: one for each attempt begun (with an id); one for each shard looked at
@@ -242,7 +242,7 @@ WITH held AS MATERIALIZED (
     SET attempt_id = md5($7::uuid::text || i.guid::text)::uuid, began_at = k.began_at,
         deadline_at = k.deadline_at, reserved_until = k.reserved_until, owner = $8::text
     FROM known AS k
-    WHERE i.ctid = k.row_id AND i.shard_id = k.shard_id AND k.begins AND i.attempt_id IS NULL
+    WHERE i.ctid = k.row_id AND k.begins AND i.attempt_id IS NULL
       /*one-shard: AND i.shard_id = $13*/
     RETURNING
         i.shard_id, k.id, i.guid, i.attempt_id, k.spec, i.scheduled_at, k.occurrence_no,
@@ -250,7 +250,7 @@ WITH held AS MATERIALIZED (
 ), taken AS (
     DELETE FROM /*schema*/incoming_queue AS i
     USING known AS k
-    WHERE i.ctid = k.row_id AND i.shard_id = k.shard_id AND NOT k.begins AND i.attempt_id IS NULL
+    WHERE i.ctid = k.row_id AND NOT k.begins AND i.attempt_id IS NULL
       /*one-shard: AND i.shard_id = $13*/
     RETURNING i.shard_id, i.guid, i.queue, i.priority, i.scheduled_at, k.attempts
 )
@@ -403,7 +403,7 @@ WITH held AS MATERIALIZED (
         ORDER BY n.created_at, n.guid
         LIMIT $4::int
     ) AS oldest
-    WHERE i.ctid = oldest.row_id AND i.shard_id = h.shard_id AND i.attempt_id IS NULL
+    WHERE i.ctid = oldest.row_id AND i.attempt_id IS NULL
       /*one-shard: AND i.shard_id = $7*/
     RETURNING i.shard_id, i.created_at, i.guid, i.queue, i.priority, i.scheduled_at
 )
@@ -1204,7 +1204,7 @@ WITH stale AS MATERIALIZED (
 )
 DELETE FROM /*schema*/incoming_queue AS i
 USING stale AS s
-WHERE i.ctid = s.row_id AND i.shard_id = s.shard_id /*one-shard: AND i.shard_id = $4*/;
+WHERE i.ctid = s.row_id /*one-shard: AND i.shard_id = $4*/;
 
 -- name: finish_delete_stale shard-local
 -- Rows of certain guids: an attempt ended whose generation is gone.
