@@ -252,3 +252,25 @@ async def test_a_writer_that_never_rests_lets_another_process_in(tmp_path: Path)
         await other.close()
 
     assert writing.done()
+
+
+async def test_a_store_is_closed_although_somebody_reads_for_long(runner: ThreadRunner) -> None:
+    """With ten million actions the doctor's look at one shard took a minute, and so long a worker
+    did not end that was told to."""
+    endless = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT max(x) FROM n"
+    began = threading.Event()
+
+    def read_on(connection: sqlite3.Connection) -> None:
+        began.set()
+        connection.execute(endless).fetchone()
+
+    readings = []
+    for read in (runner.read, runner.browse):
+        began.clear()
+        readings.append(asyncio.create_task(read(read_on)))
+        await asyncio.to_thread(began.wait, PATIENCE_S)
+    async with asyncio.timeout(PATIENCE_S):
+        await runner.close()
+    for reading in readings:
+        with pytest.raises(StoreUnavailable, match="interrupted"):
+            await reading
