@@ -108,6 +108,9 @@ COLLECTIONS: dict[str, tuple[str, ...]] = {
     "entities that somebody holds, up to a number": (
         "HeldPauses._pauses", "KeptAnswers._answers", "Sender._held",
     ),
+    "parts of the store, which has no more of them than shards": (
+        "PartOrder._parts", "PartOrder._ranks",
+    ),
     "what is under way": (
         "Batcher._senders", "Batcher._waiting", "Chains._chains", "QueueSlots.performing",
         "QueueSlots.waiting", "Reservations._doubted", "Reservations._lost", "ResultRecorder._held",

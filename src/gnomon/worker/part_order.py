@@ -31,6 +31,9 @@ class PartOrder:
                 self._parts[lock.shard] = lock.part
                 if lock.part not in self._ranks:
                     self._ranks[lock.part] = self._entropy.fraction()
+        if len(self._ranks) > len(self._parts):  # some were cut into others
+            present = set(self._parts.values())
+            self._ranks = {part: rank for part, rank in self._ranks.items() if part in present}
 
     def first(
         self, free: Sequence[ShardLock], count: int, *, held: Collection[int]

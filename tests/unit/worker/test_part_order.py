@@ -6,6 +6,8 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 
+import msgspec
+
 from gnomon.contracts.store import ShardLock
 from gnomon.testing.virtual import SeededEntropy
 from gnomon.worker.part_order import PartOrder
@@ -91,3 +93,14 @@ def test_parts_that_are_no_more_are_forgotten() -> None:
     order.learn(free_locks(parts=None))
 
     assert order.first(free_locks(parts=None), 3, held=()) is None
+
+
+def test_no_more_parts_are_remembered_than_there_are_shards() -> None:
+    """However often they are cut anew."""
+    order = PartOrder(SeededEntropy(random.Random(1)))
+    for cut in range(50):
+        order.learn([msgspec.structs.replace(lock, part=1000 * cut) for lock in free_locks()])
+        order.learn([msgspec.structs.replace(lock, part=lock.shard) for lock in free_locks()])
+    known = {name: len(value) for name, value in vars(order).items() if isinstance(value, dict)}
+    assert known
+    assert max(known.values()) <= SHARDS
