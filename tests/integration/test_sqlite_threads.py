@@ -274,3 +274,13 @@ async def test_a_store_is_closed_although_somebody_reads_for_long(runner: Thread
     for reading in readings:
         with pytest.raises(StoreUnavailable, match="interrupted"):
             await reading
+
+
+async def test_a_store_that_is_closed_leaves_all_in_its_file(tmp_path: Path) -> None:
+    """Without its log it can be moved: what cuts long reads short must not cut that short."""
+    for number in range(30):
+        path = tmp_path / f"{number}.db"
+        store = open_sqlite(path, clock=SystemClock(), entropy=SystemEntropy())
+        await store.installation.migrate(shard_count=4)
+        await store.close()
+        assert [path] == list(tmp_path.glob(f"{number}.db*"))

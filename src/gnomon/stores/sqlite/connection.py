@@ -253,6 +253,9 @@ class _SqlThread(ABC):
     def _serve(self) -> None:
         while self._tokens.get() is not END:
             _deliver(self._perform_group(self._first()))
+        self._close()
+
+    def _close(self) -> None:
         self._connection.close()
 
     def _first(self) -> _Request:
@@ -267,13 +270,27 @@ class _SqlThread(ABC):
 class _Reader(_SqlThread):
     """Performs reads one after the other, each on one state of the database."""
 
+    def __init__(self, name: str, connection: sqlite3.Connection, clock: Clock) -> None:
+        self._ending = threading.Lock()
+        self._has_ended = False  # there is no read to cut short any more
+        super().__init__(name, connection, clock)
+
     def _join(self) -> None:
         """Nobody waits for a long read any more, and its process is to end: it may have gone
         through ten million rows for a minute."""
         while self._thread.is_alive():
-            with suppress(sqlite3.ProgrammingError):  # it has just closed the connection
-                self._connection.interrupt()
+            with self._ending:
+                if not self._has_ended:
+                    self._connection.interrupt()
             self._thread.join(READ_CUT_EVERY_S)
+
+    def _close(self) -> None:
+        """The last connection to a file writes its log back into it when it is closed. What cuts a
+        read short would cut that short, too, and is in force until the next statement begins."""
+        with self._ending:
+            self._has_ended = True
+        self._connection.execute("SELECT 1").fetchone()
+        super()._close()
 
     def _perform_group(self, first: _Request) -> list[_Answer]:
         return [_answered(first, self._read)]
