@@ -32,10 +32,10 @@ REGRESSIONS: dict[int, str] = {
 }
 
 
-@pytest.mark.parametrize("first", range(0, 60, 20))
-def test_intact_protocol_breaks_no_rule(first: int) -> None:
-    """Crashes, freezes, lost answers and wrong clocks break none of the promises."""
-    for seed in range(first, first + 20):
+def test_intact_protocol_breaks_no_rule() -> None:
+    """Crashes, freezes, lost answers and wrong clocks break none of the promises. A few of the
+    worlds that `make test` lives through beside."""
+    for seed in range(20):
         assert [] == run_seed(seed).violations, f"python -m tests.simulation --seed {seed}"
 
 

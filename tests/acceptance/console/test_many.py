@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +16,7 @@ from gnomon.config import Settings
 from gnomon.contracts.observer import SilentObserver
 from tests.acceptance.console.conftest import quiet_page, serious_findings
 from tests.fixtures.browser import Page
+from tests.fixtures.once import copied
 from tests.fixtures.up import Up, gnomon_up
 
 ACTIONS = 200_000
@@ -22,17 +24,27 @@ ACTIONS = 200_000
 
 @pytest.fixture(scope="module")
 def full_up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
-    """In a file that was filled before."""
-    folder = tmp_path_factory.mktemp("full")
-
-    async def stock() -> None:
-        url = f"sqlite:///{folder / 'gnomon.db'}"
-        async with App(url, settings=Settings(), observer=SilentObserver()) as app:
-            await fill(app, url, ACTIONS)
-
-    asyncio.run(stock())
+    """In a file that was filled before, of which each process of this run has a copy."""
+    folder = copied(tmp_path_factory, "many", lambda empty: asyncio.run(stock(empty)))
+    asyncio.run(adopt(folder))
     with gnomon_up(folder) as found:
         yield found
+
+
+def database_in(folder: Path) -> str:
+    return f"sqlite:///{folder / 'gnomon.db'}"
+
+
+async def stock(folder: Path) -> None:
+    url = database_in(folder)
+    async with App(url, settings=Settings(), observer=SilentObserver()) as app:
+        await fill(app, url, ACTIONS)
+
+
+async def adopt(folder: Path) -> None:
+    """A copy begins nothing unless somebody says that it is to."""
+    async with App(database_in(folder), settings=Settings(), observer=SilentObserver()) as app:
+        await app.store.installation.adopt(past_due="run")
 
 
 @pytest.fixture

@@ -50,8 +50,7 @@ class Engine(NamedTuple):
 POSTGRES: dict[str, dict[str, Any]] = {
     "postgres": {},
     "postgres-unprepared": {"prepared": False},  # as behind a pooler
-    "postgres-one-shard": {"many_shards": False},  # the statements that Citus gets
-    "postgres-one-part": {"many_shards": False, "parts": 2},  # and those about several shards
+    "postgres-one-part": {"many_shards": False, "parts": 2},  # the statements that Citus gets
     "postgres-in-place": {},  # first attempts run in their incoming rows, see ADR 0020
     "postgres-part-in-place": {"many_shards": False, "parts": 2},
 }
@@ -76,6 +75,7 @@ ATTEMPT_STATEMENTS = [
     *SHARED_STATEMENTS,
     *configurations("postgres-in-place", "postgres-part-in-place"),
 ]
+SENT_STATEMENTS = [*SHARED_STATEMENTS, *configurations("postgres-unprepared")]
 ALL_WAYS = configurations("sqlite-memory", "sqlite-file", *POSTGRES)
 NO_SHARDS = configurations("sqlite-memory", "sqlite-file", "postgres")
 

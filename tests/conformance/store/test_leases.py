@@ -2,12 +2,12 @@
 
 import pytest
 
-from tests.conformance.store.conftest import ALL_WAYS, Engine, engine_of
+from tests.conformance.store.conftest import SENT_STATEMENTS, Engine, engine_of
 from tests.conformance.store.suite.leasing import TestAcquire, TestHeartbeat, TestLocks, TestRelease
 
 __all__ = ["TestAcquire", "TestHeartbeat", "TestLocks", "TestRelease"]
 
 
-@pytest.fixture(params=ALL_WAYS)
+@pytest.fixture(params=SENT_STATEMENTS)
 def engine(request: pytest.FixtureRequest) -> Engine:
     return engine_of(request)
