@@ -59,6 +59,22 @@ with contextlib.redirect_stdout(io.StringIO()):
     assert set() == loaded_by(program) & {*LIBRARIES, "gnomon.client"} - {"rich", "typer"}
 
 
+def test_where_nobody_listens_no_client_is_loaded(tmp_path: Path) -> None:
+    """A command at the default file asks first whether there is a server."""
+    program = f"""
+import asyncio, contextlib, io, os, sys
+from gnomon.app import App
+from gnomon.cli import main
+os.chdir({str(tmp_path)!r})
+os.environ["GNOMON_SERVER_PORT"] = "1"
+asyncio.run(App("sqlite:///gnomon.db").open())
+sys.argv = ["gnomon", "action", "list"]
+with contextlib.redirect_stdout(io.StringIO()):
+    assert 0 == main()
+"""
+    assert set() == loaded_by(program) & {"aiohttp", "gnomon.client"}
+
+
 HELP = """
 import contextlib, io, sys
 from gnomon.cli import main

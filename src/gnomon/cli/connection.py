@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
+from urllib.parse import urlsplit
 
 from gnomon.app import App, sqlite_path
 from gnomon.cli.place import say_installation, say_server
@@ -49,6 +51,8 @@ async def connect(
 
 
 async def _answers(url: str) -> bool:
+    if not await _listens(url):
+        return False
     from gnomon.client import Client
 
     async with Client(url, timeout_s=PROBE_TIMEOUT_S) as client:
@@ -56,6 +60,19 @@ async def _answers(url: str) -> bool:
             await client.health()
         except GnomonError:
             return False
+    return True
+
+
+async def _listens(url: str) -> bool:
+    """Whether anybody does: most often nobody, and to find that out needs no library."""
+    place = urlsplit(url)
+    port = place.port or (443 if place.scheme == "https" else 80)
+    try:
+        opening = asyncio.open_connection(place.hostname, port)
+        _, writer = await asyncio.wait_for(opening, PROBE_TIMEOUT_S)
+    except (OSError, TimeoutError):
+        return False
+    writer.close()
     return True
 
 
