@@ -47,15 +47,31 @@ def test_one_statement_for_all_where_it_may_touch_them_all() -> None:
     assert [] == list(database.groups([]))
 
 
-def test_who_cuts_a_part_is_noticed_once() -> None:
-    """What is refused although nothing was known is a mistake of ours."""
+def test_who_cuts_a_part_is_noticed() -> None:
+    """By every statement that was sent while it was known. What is refused although nothing was
+    known is a mistake of ours."""
     parts = Parts(is_citus=True)
     parts.learn({1: 70, 2: 70})
 
-    assert parts.forget()
+    assert parts.excuse("0A000", relied=parts.may_be_wrong)
     assert not parts.are_known
+    assert not parts.may_be_wrong
     assert parts.of(1) != parts.of(2)
-    assert not parts.forget()
+    assert parts.excuse("0A000", relied=True), "two were on their way"
+    assert not parts.excuse("0A000", relied=False)
+
+
+def test_a_node_that_is_lost_is_no_mistake_of_ours() -> None:
+    """Citus says `could not commit` with the code of an internal error; what is known stays."""
+    parts = Parts(is_citus=True)
+    parts.learn({1: 70, 2: 70})
+
+    assert parts.excuse("XX000", relied=True)
+    assert parts.excuse("XX000", relied=False)
+    assert parts.are_known
+    assert not parts.excuse("23505", relied=True)
+    assert not parts.excuse(None, relied=True)
+    assert not Parts(is_citus=False).excuse("XX000", relied=False)
 
 
 def test_without_citus_parts_can_be_counted() -> None:
@@ -66,7 +82,7 @@ def test_without_citus_parts_can_be_counted() -> None:
     assert [([4, 4, 2], (PartShards([2, 4]),)), ([1, 3], (PartShards([1, 3]),))] == split(
         Split(parts)
     )
-    assert not parts.forget()
+    assert not parts.may_be_wrong
     assert Parts(is_citus=True, count=2).of(4) != Parts(is_citus=True, count=2).of(2)
 
 

@@ -24,7 +24,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from datetime import datetime, timedelta
 from types import MappingProxyType
@@ -259,26 +259,33 @@ class Database:
 
     @asynccontextmanager
     async def transaction(
-        self, operation: str, *, wide: bool = False, patience: timedelta | None = None
+        self,
+        operation: str,
+        *,
+        wide: bool = False,
+        patience: timedelta | None = None,
+        reads: bool = False,
     ) -> AsyncIterator[PoolSession]:
         """Several statements, one transaction. `patience` is for each of them: less than usual,
-        or more."""
+        or more. `reads`: it writes nothing, so no warning is about its commit."""
         pool = self._pools.wide if wide else self._narrow
-        async with self._session(pool, operation, whole=True) as session:
+        async with self._session(pool, operation, whole=True, reads=reads) as session:
             if patience is not None:
                 await session.limit(patience)
             yield session
 
     @asynccontextmanager
     async def _session(
-        self, pool: Pool, operation: str, *, whole: bool = False
+        self, pool: Pool, operation: str, *, whole: bool = False, reads: bool = False
     ) -> AsyncIterator[PoolSession]:
         """A connection for a while, in a transaction if it is to be `whole`. An error of the
         driver leaves as one of ours."""
+        relied = self.parts.may_be_wrong
         try:
             with translated_errors(operation, expected=VERSION):
                 async with pool.acquire(timeout=ACQUIRE_TIMEOUT_S) as connection:
-                    with _ended_if_cancelled(connection), doubted_commits(connection, operation):
+                    doubts = nullcontext() if reads else doubted_commits(connection, operation)
+                    with _ended_if_cancelled(connection), doubts:
                         if whole or not self._prepared or _patience_ms.get():
                             async with self._begun(pool, connection) as session:
                                 yield session
@@ -287,13 +294,18 @@ class Database:
         except RowHeld:
             raise
         except BugError as exc:
-            if isinstance(exc.__cause__, asyncpg.FeatureNotSupportedError) and self.parts.forget():
-                raise StoreUnavailable(f"{operation}: parts were cut anew; safe to repeat") from exc
-            raise
+            code = getattr(exc.__cause__, "sqlstate", None)
+            if not (why := self.parts.excuse(code, relied=relied)):
+                raise
+            self._note_unavailable(operation)
+            raise StoreUnavailable(f"{why}; safe to repeat: {exc}") from exc
         except StoreUnavailable:
-            _stay_cancelled()
-            self.observer.count("store_unavailable", 1, op=operation)
+            self._note_unavailable(operation)
             raise
+
+    def _note_unavailable(self, operation: str) -> None:
+        _stay_cancelled()
+        self.observer.count("store_unavailable", 1, op=operation)
 
     @asynccontextmanager
     async def _begun(self, pool: Pool, connection: Connection) -> AsyncIterator[PoolSession]:
