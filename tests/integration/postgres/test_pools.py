@@ -193,3 +193,19 @@ async def test_settings_hold_without_prepared_statements(installed_schema: Postg
             assert "on" == await raw.fetchval("SHOW enable_seqscan")
     finally:
         await database.close()
+
+
+async def test_a_warning_casts_doubt_on_what_was_written_only(
+    installed_schema: PostgresSchema,
+) -> None:
+    """The doctor asks nodes of a cluster that may be away: each is a warning, and a finding."""
+    database = await opened_database(installed_schema)
+    warn = "DO $$ BEGIN RAISE WARNING 'a node is away'; END $$"
+    try:
+        async with database.transaction("look", wide=True, reads=True) as session:
+            await session.connection.execute(warn)
+        with pytest.raises(StoreUnavailable, match="a node is away"):
+            async with database.transaction("write", wide=True) as session:
+                await session.connection.execute(warn)
+    finally:
+        await database.close()
