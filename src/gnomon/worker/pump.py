@@ -47,6 +47,7 @@ NEWEST_EVERY_S = 0.05
 NEWEST_SELDOM = 10  # the look takes at most one part in so many of the time,
 NEWEST_PAUSE_MAX_S = 0.2  # unless others keep the machine busy: then what is due now comes first
 NEWEST_MAX = 16_000  # arrivals looked at so often, behind a flood of older ones
+PACED_ARRIVALS = 8  # of each shard at least, where a round is dear: as many as come during one
 
 MakeDemand = Callable[[Lane, int], BeginRequest]  # of a lane and a number of rows
 
@@ -94,6 +95,7 @@ class Pump:
         self._unserved: set[int] = set()
         self._flood = Flood(store, env.clock)
         self._is_admitting = False  # arrivals had their part the last time
+        self._is_pressed = False  # what was due took most of the free slots the last time
         self._newest_at = 0.0  # when the newest arrivals may be looked at again
         self._wake = asyncio.Event()
         self._poll_at = 0.0
@@ -147,6 +149,7 @@ class Pump:
             began_at = self._clock.monotonic()
             with Round(self._observer, "pump"):
                 busy = await self._step()
+            self._flood.note_round(self._clock.monotonic() - began_at)
             if busy is None:
                 await asyncio.sleep(self._config.poll.total_seconds())
             else:
@@ -257,8 +260,9 @@ class Pump:
         else:
             self._flood.rise()
             return False
+        are_left = bool(self._arrivals)
         moved = await self._moved(holdings, room)
-        self._note_moved(moved, holdings)
+        self._note_moved(moved, holdings, are_left=are_left)
         # What a limit may have kept from beginning on arrival is asked for at once.
         return bool(self._arrivals) or (self._slots.is_limited and bool(moved.lanes))
 
@@ -275,9 +279,13 @@ class Pump:
         self._is_admitting = sum(room.values()) < ADMITTED_PART  # of so few not all, every time
         holdings = holdings[: sum(room.values())]
         self._arrivals.difference_update(held.shard for held in holdings)
-        self._note_moved(await self._moved(holdings, room, first=True), holdings)
+        are_left = bool(self._arrivals)
+        moved = await self._moved(holdings, room, first=True)
+        self._note_moved(moved, holdings, are_left=are_left)
 
     def _has_backlog(self) -> bool:
+        if self.pace_s and not self._is_pressed:
+            return False  # there is room for all: one look at arrivals a round is dear enough
         now = self.time.now()
         return self.arming.is_due(now) or bool(self.timeline.due(now, self._clock.monotonic()))
 
@@ -311,14 +319,17 @@ class Pump:
             self._rescans.drop([held.shard for held in holdings])
             raise
 
-    def _note_moved(self, moved: MoveResult, holdings: Sequence[HeldShard]) -> None:
+    def _note_moved(
+        self, moved: MoveResult, holdings: Sequence[HeldShard], *, are_left: bool
+    ) -> None:
+        """`are_left`: some that had arrived before were not looked at."""
         self.time.observe(moved.now)
         marks = self._rescans.noted(holdings, moved)
         self._leases.mark((shard, self._late_commits.bound(mark)) for shard, mark in marks.items())
         self._note_rows(moved)
         if moved.more:
             self._arrivals.update(held.shard for held in holdings)
-        self._flood.note(moved, is_more=bool(self._arrivals))
+        self._flood.note(moved, is_more=moved.more or are_left)
 
     def _note_rows(self, moved: MoveResult) -> None:
         for lane, at in moved.lanes.items():
@@ -343,7 +354,7 @@ class Pump:
     ) -> MoveResult:
         """The short way: move and begin in one step."""
         total = min(sum(room.values()), self._config.begin_batch)
-        limit = max(1, total // len(holdings))
+        limit = max(PACED_ARRIVALS if self.pace_s else 1, total // len(holdings))
         try:
             return await self.begins.move_and_begin(holdings, room=room, limit=limit, first=first)
         except Unavailable:
@@ -377,6 +388,7 @@ class Pump:
     async def _begin(self) -> bool:
         demands = self._demands()
         if not demands:
+            self._is_pressed = False
             return False
         asked = self.timeline.asked()
         try:
@@ -386,6 +398,7 @@ class Pump:
             raise
         self._note(demands, result, asked)
         self._flood.note_begun(len(result.begun))
+        self._is_pressed = 2 * len(result.begun) >= sum(demand.limit for demand in demands)
         return bool(result.begun)
 
     def _demands(self) -> list[BeginRequest]:
