@@ -95,6 +95,18 @@ def test_the_text_is_the_one_that_the_last_argument_asks_for() -> None:
     assert "shard_id = $3" not in texts_of("s", many_shards=True)["finish_take"]
 
 
+def test_what_is_about_the_oldest_rows_has_nothing_about_the_newest() -> None:
+    """Citus plans all of a statement; on one machine it is prepared once, and there is one text."""
+    texts = texts_of("s", many_shards=False)
+
+    for name in ("begin", "begin_lane", "move_and_begin_part"):
+        for of_one in (texts, texts.of_part):
+            assert " DESC" in of_one[name]
+            assert " DESC" not in of_one[f"{name}_oldest"]
+            assert "$13::boolean" in of_one["begin_oldest"], "the parameters are the same"
+    assert "begin_oldest" not in texts_of("s", many_shards=True)
+
+
 def test_room_is_shared_out_whole() -> None:
     """No part gets what another has."""
     assert [{"a": 3, "b": 1}, {"a": 2, "b": 0}, {"a": 2, "b": 0}] == shares_of({"a": 7, "b": 1}, 3)

@@ -39,7 +39,7 @@ from gnomon.stores.postgres.errors import Connection, RowHeld, doubted_commits, 
 from gnomon.stores.postgres.known_types import KnowingConnection
 from gnomon.stores.postgres.migrations import VERSION
 from gnomon.stores.postgres.parts import ON_NODES, PARTED_LIKE, Only, Parts, only_these
-from gnomon.stores.postgres.texts import Texts, catalogue, texts_of
+from gnomon.stores.postgres.texts import OLDEST, Texts, catalogue, texts_of
 
 STATEMENT_TIMEOUT_MS = 5_000  # less than half a lease: who is stuck must notice before it is lost
 WIDE_TIMEOUT_MS = 60_000
@@ -366,6 +366,10 @@ class Database:
         last arguments of its shard-local statements."""
         for group in self.groups(map(shard_of, items)):
             yield [items[place] for place in group.places], group.shards
+
+    def about(self, name: str, *, newest: bool) -> str:
+        """The name of a statement about the newest rows, or about the oldest ones alone."""
+        return name if newest or self.many_shards else OLDEST.format(name)
 
     def only(self, shard: int) -> Only:
         """The last argument of a shard-local statement about one shard."""
