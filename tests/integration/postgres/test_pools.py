@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -207,5 +208,27 @@ async def test_a_warning_casts_doubt_on_what_was_written_only(
         with pytest.raises(StoreUnavailable, match="a node is away"):
             async with database.transaction("write", wide=True) as session:
                 await session.connection.execute(warn)
+    finally:
+        await database.close()
+
+
+@pytest.mark.parametrize("turns", range(5))
+async def test_who_stood_still_in_a_transaction_finds_the_store_unavailable(
+    installed_schema: PostgresSchema, turns: int
+) -> None:
+    """The server has ended the session; how far the driver has read that depends on how often the
+    loop had its turn before the commit. The next one has another connection."""
+    database = await opened_database(installed_schema)
+    try:
+        with pytest.raises(StoreUnavailable):
+            async with database.transaction("stand still") as session:
+                await session.connection.execute(
+                    "SET LOCAL idle_in_transaction_session_timeout = '50ms'"
+                )
+                await session.fetch("now")
+                time.sleep(0.2)  # noqa: ASYNC251 - that is the fault
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+        assert await database.fetch("now")
     finally:
         await database.close()

@@ -430,10 +430,11 @@ def _stay_cancelled() -> None:
 
 @contextmanager
 def _ended_if_cancelled(connection: Connection) -> Iterator[None]:
-    """Giving a call up politely would wait for a server that may be gone."""
+    """Giving a call up politely would wait for a server that may be gone. And a connection that the
+    driver has lost track of is of no use to anybody else."""
     try:
         yield
-    except asyncio.CancelledError:
+    except (asyncio.CancelledError, asyncpg.InternalClientError):
         with suppress(asyncpg.InterfaceError):  # it is gone already
             connection.terminate()
         raise
