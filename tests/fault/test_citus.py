@@ -14,7 +14,7 @@ import os
 import time
 import uuid
 from collections.abc import AsyncIterator, Collection, Iterator
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import AbstractContextManager, ExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -142,10 +142,11 @@ def lateness(
 
 
 @asynccontextmanager
-async def away_for(citus: CitusCluster, node: CitusNode) -> AsyncIterator[None]:
-    """Stopped at once; it comes back whatever happens, for the next test needs it."""
+async def aside(state: AbstractContextManager[None]) -> AsyncIterator[None]:
+    """The cluster is in a state that takes long to reach and to leave, as it must whatever happens:
+    the next test needs it. Meanwhile others have the loop."""
     with ExitStack() as stack:
-        await asyncio.to_thread(stack.enter_context, citus.stopped(node))
+        await asyncio.to_thread(stack.enter_context, state)
         try:
             yield
         finally:
@@ -174,7 +175,7 @@ async def test_a_node_that_is_away_stops_nobody_else(
         healthy = set(range(SHARD_COUNT)) - theirs
         async with Flow(app) as flow:
             await citus_stage.started(RATE)
-            async with away_for(citus, gone):
+            async with aside(citus.stopped(gone)):
                 began = time.time()
                 await asyncio.sleep(AWAY_S)
                 ended = time.time()
@@ -199,7 +200,7 @@ async def test_the_coordinator_restarts(citus: CitusCluster, citus_stage: Stage)
         async with Flow(app) as flow:
             await citus_stage.started(RATE)
             coordinator = citus.nodes[0]
-            async with away_for(citus, coordinator):
+            async with aside(citus.stopped(coordinator)):
                 pass
             before = citus_stage.start_count()
             await citus_stage.started(before + RATE)
@@ -252,7 +253,7 @@ async def test_a_node_is_added_while_everybody_works(
         workers = [await citus_stage.worker() for _ in range(2)]
         async with Flow(app) as flow:
             await citus_stage.started(RATE)
-            with citus.with_node(spare):
+            async with aside(citus.with_node(spare)):
                 await asyncio.to_thread(citus.rebalance, citus_stage.schema)
                 assert citus.parts_on(spare, citus_stage.schema)
                 before = citus_stage.start_count()
