@@ -219,16 +219,19 @@ async def test_who_stood_still_in_a_transaction_finds_the_store_unavailable(
     """The server has ended the session; how far the driver has read that depends on how often the
     loop had its turn before the commit. The next one has another connection."""
     database = await opened_database(installed_schema)
+    limit = "SET LOCAL idle_in_transaction_session_timeout = '50ms'"
+
+    async def stand_still() -> None:
+        async with database.transaction("stand still") as session:
+            await session.connection.execute(limit)
+            await session.fetch("now")
+            time.sleep(0.2)  # not asyncio's: that is the fault
+            for _ in range(turns):
+                await asyncio.sleep(0)
+
     try:
         with pytest.raises(StoreUnavailable):
-            async with database.transaction("stand still") as session:
-                await session.connection.execute(
-                    "SET LOCAL idle_in_transaction_session_timeout = '50ms'"
-                )
-                await session.fetch("now")
-                time.sleep(0.2)  # noqa: ASYNC251 - that is the fault
-                for _ in range(turns):
-                    await asyncio.sleep(0)
+            await stand_still()
         assert await database.fetch("now")
     finally:
         await database.close()
