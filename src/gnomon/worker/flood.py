@@ -21,6 +21,9 @@ SWIFT_ROWS = 32
 SWIFT_FOR_S = 1.0
 LOOKED_AT = 2_000  # rows of each shard, once a second
 MOMENT_ROUNDS = 2
+NEWEST_EVERY_S = 0.05
+NEWEST_SELDOM = 10  # the look takes at most one part in so many of the time,
+NEWEST_PAUSE_MAX_S = 0.2  # unless others keep the machine busy: then what is due now comes first
 PATIENCE_ROUNDS = 4
 
 
@@ -33,6 +36,7 @@ class Flood:
         self._since: float | None = None
         self._swift_until = 0.0
         self._round_s = 0.0
+        self._newest_at = 0.0  # when the newest arrivals may be looked at again
 
     def note_round(self, took_s: float) -> None:
         """How long a round of the pump took."""
@@ -43,6 +47,17 @@ class Flood:
         """Whether something has been waiting for a moment."""
         since, moment_s = self._since, max(MOMENT_S, MOMENT_ROUNDS * self._round_s)
         return since is not None and self._clock.monotonic() - since >= moment_s
+
+    @property
+    def is_newest_due(self) -> bool:
+        """Whether to look at the newest arrivals, too."""
+        return self.is_lasting and self._clock.monotonic() >= self._newest_at
+
+    def note_newest(self, began_at: float) -> None:
+        """They were looked at, from then until now."""
+        took_s = self._clock.monotonic() - began_at
+        pause_s = min(took_s * NEWEST_SELDOM, NEWEST_PAUSE_MAX_S)
+        self._newest_at = began_at + max(NEWEST_EVERY_S, pause_s, 2 * took_s)
 
     def end(self) -> None:
         """Nothing waits."""

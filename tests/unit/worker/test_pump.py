@@ -22,9 +22,9 @@ from gnomon.contracts.store import (
 )
 from gnomon.model.errors import StoreUnavailable
 from gnomon.worker.config import WorkerConfig
-from gnomon.worker.flood import MOMENT_S, PATIENCE_S
+from gnomon.worker.flood import MOMENT_S, NEWEST_EVERY_S, PATIENCE_S
 from gnomon.worker.guest import guest_demand
-from gnomon.worker.pump import ADMITTED_PART, NEWEST_EVERY_S, PACED_ARRIVALS, Pump
+from gnomon.worker.pump import ADMITTED_PART, PACED_ARRIVALS, Pump
 from tests.unit.worker.surroundings import HandClock, surroundings
 
 Asked = tuple[str, Any]  # a verb, and how much of what

@@ -24,7 +24,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
+from contextlib import asynccontextmanager, nullcontext
 from contextvars import ContextVar
 from datetime import datetime, timedelta
 from types import MappingProxyType
@@ -35,6 +35,7 @@ import asyncpg
 from gnomon.contracts.observer import Observer
 from gnomon.model.errors import BugError, StoreUnavailable, check
 from gnomon.queries import in_schema, statements_of
+from gnomon.stores.postgres.cancelled import ended_if_cancelled, stay_cancelled
 from gnomon.stores.postgres.errors import Connection, RowHeld, doubted_commits, translated_errors
 from gnomon.stores.postgres.known_types import KnowingConnection
 from gnomon.stores.postgres.migrations import VERSION
@@ -285,7 +286,7 @@ class Database:
             with translated_errors(operation, expected=VERSION):
                 async with pool.acquire(timeout=ACQUIRE_TIMEOUT_S) as connection:
                     doubts = nullcontext() if reads else doubted_commits(connection, operation)
-                    with _ended_if_cancelled(connection), doubts:
+                    with ended_if_cancelled(connection), doubts:
                         if whole or not self._prepared or _patience_ms.get():
                             async with self._begun(pool, connection) as session:
                                 yield session
@@ -304,7 +305,7 @@ class Database:
             raise
 
     def _note_unavailable(self, operation: str) -> None:
-        _stay_cancelled()
+        stay_cancelled()
         self.observer.count("store_unavailable", 1, op=operation)
 
     @asynccontextmanager
@@ -389,7 +390,7 @@ class PoolSession:
         self._timeout_s: float | None = None  # None: as the pool says
 
     async def fetch(self, name: str, *args: object) -> Sequence[Row]:
-        with _ended_if_cancelled(self.connection):  # before its transaction is rolled back
+        with ended_if_cancelled(self.connection):  # before its transaction is rolled back
             rows: Sequence[Row] = await self.connection.fetch(
                 self._queries.text(name, args), *args, timeout=self._timeout_s
             )
@@ -418,26 +419,6 @@ async def _close(pool: Pool) -> None:
         await asyncio.wait_for(pool.close(), CLOSE_TIMEOUT_S)
     except (TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
         pool.terminate()
-
-
-def _stay_cancelled() -> None:
-    """What fails while a cancelled call is given up must not hide that it was cancelled: the
-    caller would take it for an outage, and go on."""
-    current = asyncio.current_task()
-    if current is not None and current.cancelling():
-        raise asyncio.CancelledError
-
-
-@contextmanager
-def _ended_if_cancelled(connection: Connection) -> Iterator[None]:
-    """Giving a call up politely would wait for a server that may be gone. And a connection that the
-    driver has lost track of is of no use to anybody else."""
-    try:
-        yield
-    except (asyncio.CancelledError, asyncpg.InternalClientError):
-        with suppress(asyncpg.InterfaceError):  # it is gone already
-            connection.terminate()
-        raise
 
 
 async def open_database(
