@@ -43,10 +43,8 @@ ADMITTED_PART = 12  # of the free slots one in so many is for arrivals, while a 
 QUEUE_DEFAULT = "default"
 NAP_S = 0.001  # between two looks at something that should have been due
 FRESH_FOR = timedelta(seconds=90)  # so long a former owner's results may come in
-NEWEST_EVERY_S = 0.05
-NEWEST_SELDOM = 10  # the look takes at most one part in so many of the time,
-NEWEST_PAUSE_MAX_S = 0.2  # unless others keep the machine busy: then what is due now comes first
 NEWEST_MAX = 16_000  # arrivals looked at so often, behind a flood of older ones
+PACED_ARRIVALS = 8  # of each shard at least, where a round is dear: as many as come during one
 
 MakeDemand = Callable[[Lane, int], BeginRequest]  # of a lane and a number of rows
 
@@ -94,7 +92,7 @@ class Pump:
         self._unserved: set[int] = set()
         self._flood = Flood(store, env.clock)
         self._is_admitting = False  # arrivals had their part the last time
-        self._newest_at = 0.0  # when the newest arrivals may be looked at again
+        self._is_pressed = False  # what was due took most of the free slots the last time
         self._wake = asyncio.Event()
         self._poll_at = 0.0
         self._survey_at = 0.0
@@ -147,6 +145,7 @@ class Pump:
             began_at = self._clock.monotonic()
             with Round(self._observer, "pump"):
                 busy = await self._step()
+            self._flood.note_round(self._clock.monotonic() - began_at)
             if busy is None:
                 await asyncio.sleep(self._config.poll.total_seconds())
             else:
@@ -253,12 +252,10 @@ class Pump:
             room = {}
         elif room:
             holdings = holdings[: max(1, sum(room.values()))]
-            self._arrivals.difference_update(held.shard for held in holdings)
         else:
             self._flood.rise()
             return False
         moved = await self._moved(holdings, room)
-        self._note_moved(moved, holdings)
         # What a limit may have kept from beginning on arrival is asked for at once.
         return bool(self._arrivals) or (self._slots.is_limited and bool(moved.lanes))
 
@@ -273,52 +270,52 @@ class Pump:
             self._is_admitting = False
             return
         self._is_admitting = sum(room.values()) < ADMITTED_PART  # of so few not all, every time
-        holdings = holdings[: sum(room.values())]
-        self._arrivals.difference_update(held.shard for held in holdings)
-        self._note_moved(await self._moved(holdings, room, first=True), holdings)
+        await self._moved(holdings[: sum(room.values())], room, first=True)
 
     def _has_backlog(self) -> bool:
+        if self.pace_s and not self._is_pressed:
+            return False  # there is room for all: one look at arrivals a round is dear enough
         now = self.time.now()
         return self.arming.is_due(now) or bool(self.timeline.due(now, self._clock.monotonic()))
 
     async def _admit_newest(self) -> None:
         """While more waits than one step moves, look at what came last, too: an import of a million
         actions for next month must not hold up one that is due now."""
-        now = self._clock.monotonic()
-        if not self._flood.is_lasting or now < self._newest_at:
+        if not self._flood.is_newest_due:
             return
         holdings = [held for held in self._leases.trusted() if held.shard in self._arrivals]
         room = {queue: -(-free // ADMITTED_PART) for queue, free in self._room().items()}
         if not holdings or not room or not self._slots.is_open:
             return
         limit = max(1, NEWEST_MAX // len(holdings))
+        now = self._clock.monotonic()
         self._note_rows(await self.begins.begin_newest(holdings, room=room, limit=limit))
-        took_s = self._clock.monotonic() - now
-        pause_s = min(took_s * NEWEST_SELDOM, NEWEST_PAUSE_MAX_S)
-        self._newest_at = now + max(NEWEST_EVERY_S, pause_s, 2 * took_s)
+        self._flood.note_newest(now)
 
     async def _moved(
         self, holdings: Sequence[HeldShard], room: Mapping[str, int], *, first: bool = False
     ) -> MoveResult:
+        self._arrivals.difference_update(held.shard for held in holdings)
+        are_left = bool(self._arrivals)  # of those that had arrived before, some are not looked at
         lowered = [self._rescans.lowered(held) for held in holdings]
         try:
             if room:
-                return await self._arrive(lowered, room, first=first)
-            limit = max(1, self._config.move_batch // len(lowered))
-            return await self._store.move(lowered, limit=limit)
+                moved = await self._arrive(lowered, room, first=first)
+            else:
+                limit = max(1, self._config.move_batch // len(lowered))
+                moved = await self._store.move(lowered, limit=limit)
         except Unavailable:
             # It may be looking back that takes too long: it must not be all that is tried.
             self._rescans.drop([held.shard for held in holdings])
             raise
-
-    def _note_moved(self, moved: MoveResult, holdings: Sequence[HeldShard]) -> None:
         self.time.observe(moved.now)
         marks = self._rescans.noted(holdings, moved)
         self._leases.mark((shard, self._late_commits.bound(mark)) for shard, mark in marks.items())
         self._note_rows(moved)
         if moved.more:
             self._arrivals.update(held.shard for held in holdings)
-        self._flood.note(moved, is_more=bool(self._arrivals))
+        self._flood.note(moved, is_more=moved.more or are_left)
+        return moved
 
     def _note_rows(self, moved: MoveResult) -> None:
         for lane, at in moved.lanes.items():
@@ -343,7 +340,7 @@ class Pump:
     ) -> MoveResult:
         """The short way: move and begin in one step."""
         total = min(sum(room.values()), self._config.begin_batch)
-        limit = max(1, total // len(holdings))
+        limit = max(PACED_ARRIVALS if self.pace_s else 1, total // len(holdings))
         try:
             return await self.begins.move_and_begin(holdings, room=room, limit=limit, first=first)
         except Unavailable:
@@ -377,6 +374,7 @@ class Pump:
     async def _begin(self) -> bool:
         demands = self._demands()
         if not demands:
+            self._is_pressed = False
             return False
         asked = self.timeline.asked()
         try:
@@ -386,6 +384,7 @@ class Pump:
             raise
         self._note(demands, result, asked)
         self._flood.note_begun(len(result.begun))
+        self._is_pressed = 2 * len(result.begun) >= sum(demand.limit for demand in demands)
         return bool(result.begun)
 
     def _demands(self) -> list[BeginRequest]:

@@ -23,6 +23,7 @@ from gnomon.model.attempt_boundary import AttemptBoundary
 from gnomon.model.errors import Unavailable
 
 FLUSH_AFTER_S = 0.002  # results of a few milliseconds share a transaction
+FLUSH_AFTER_PACES = 3  # where statements are dear: nobody's time depends on it
 FLUSHES_MAX = 2  # at once: one is written while the next is prepared
 RETRY_FIRST_S = 0.05
 RETRY_MAX_S = 2.0
@@ -53,7 +54,7 @@ class ResultRecorder:
         self._store = store
         self._owner = owner
         self._batch = batch
-        self._flush_after_s = max(FLUSH_AFTER_S, pace_s)
+        self._flush_after_s = max(FLUSH_AFTER_S, FLUSH_AFTER_PACES * pace_s)
         self._observer = observer
         self._recorded = recorded
         self._dropped = dropped

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -191,5 +192,46 @@ async def test_settings_hold_without_prepared_statements(installed_schema: Postg
             assert "off" == shown
         async with database._pools.verbs.acquire() as raw:
             assert "on" == await raw.fetchval("SHOW enable_seqscan")
+    finally:
+        await database.close()
+
+
+async def test_a_warning_casts_doubt_on_what_was_written_only(
+    installed_schema: PostgresSchema,
+) -> None:
+    """The doctor asks nodes of a cluster that may be away: each is a warning, and a finding."""
+    database = await opened_database(installed_schema)
+    warn = "DO $$ BEGIN RAISE WARNING 'a node is away'; END $$"
+    try:
+        async with database.transaction("look", wide=True, reads=True) as session:
+            await session.connection.execute(warn)
+        with pytest.raises(StoreUnavailable, match="a node is away"):
+            async with database.transaction("write", wide=True) as session:
+                await session.connection.execute(warn)
+    finally:
+        await database.close()
+
+
+@pytest.mark.parametrize("turns", range(5))
+async def test_who_stood_still_in_a_transaction_finds_the_store_unavailable(
+    installed_schema: PostgresSchema, turns: int
+) -> None:
+    """The server has ended the session; how far the driver has read that depends on how often the
+    loop had its turn before the commit. The next one has another connection."""
+    database = await opened_database(installed_schema)
+    limit = "SET LOCAL idle_in_transaction_session_timeout = '50ms'"
+
+    async def stand_still() -> None:
+        async with database.transaction("stand still") as session:
+            await session.connection.execute(limit)
+            await session.fetch("now")
+            time.sleep(0.2)  # not asyncio's: that is the fault
+            for _ in range(turns):
+                await asyncio.sleep(0)
+
+    try:
+        with pytest.raises(StoreUnavailable):
+            await stand_still()
+        assert await database.fetch("now")
     finally:
         await database.close()

@@ -47,15 +47,31 @@ def test_one_statement_for_all_where_it_may_touch_them_all() -> None:
     assert [] == list(database.groups([]))
 
 
-def test_who_cuts_a_part_is_noticed_once() -> None:
-    """What is refused although nothing was known is a mistake of ours."""
+def test_who_cuts_a_part_is_noticed() -> None:
+    """By every statement that was sent while it was known. What is refused although nothing was
+    known is a mistake of ours."""
     parts = Parts(is_citus=True)
     parts.learn({1: 70, 2: 70})
 
-    assert parts.forget()
+    assert parts.excuse("0A000", relied=parts.may_be_wrong)
     assert not parts.are_known
+    assert not parts.may_be_wrong
     assert parts.of(1) != parts.of(2)
-    assert not parts.forget()
+    assert parts.excuse("0A000", relied=True), "two were on their way"
+    assert not parts.excuse("0A000", relied=False)
+
+
+def test_a_node_that_is_lost_is_no_mistake_of_ours() -> None:
+    """Citus says `could not commit` with the code of an internal error; what is known stays."""
+    parts = Parts(is_citus=True)
+    parts.learn({1: 70, 2: 70})
+
+    assert parts.excuse("XX000", relied=True)
+    assert parts.excuse("XX000", relied=False)
+    assert parts.are_known
+    assert not parts.excuse("23505", relied=True)
+    assert not parts.excuse(None, relied=True)
+    assert not Parts(is_citus=False).excuse("XX000", relied=False)
 
 
 def test_without_citus_parts_can_be_counted() -> None:
@@ -66,7 +82,7 @@ def test_without_citus_parts_can_be_counted() -> None:
     assert [([4, 4, 2], (PartShards([2, 4]),)), ([1, 3], (PartShards([1, 3]),))] == split(
         Split(parts)
     )
-    assert not parts.forget()
+    assert not parts.may_be_wrong
     assert Parts(is_citus=True, count=2).of(4) != Parts(is_citus=True, count=2).of(2)
 
 
@@ -77,6 +93,18 @@ def test_the_text_is_the_one_that_the_last_argument_asks_for() -> None:
     assert "q.shard_id = ANY ($3::oid[])" in texts.text("finish_take", ([], [], PartShards([5, 6])))
     assert texts["now"] == texts.text("now", ())
     assert "shard_id = $3" not in texts_of("s", many_shards=True)["finish_take"]
+
+
+def test_what_is_about_the_oldest_rows_has_nothing_about_the_newest() -> None:
+    """Citus plans all of a statement; on one machine it is prepared once, and there is one text."""
+    texts = texts_of("s", many_shards=False)
+
+    for name in ("begin", "begin_lane", "move_and_begin_part"):
+        for of_one in (texts, texts.of_part):
+            assert " DESC" in of_one[name]
+            assert " DESC" not in of_one[f"{name}_oldest"]
+            assert "$13::boolean" in of_one["begin_oldest"], "the parameters are the same"
+    assert "begin_oldest" not in texts_of("s", many_shards=True)
 
 
 def test_room_is_shared_out_whole() -> None:

@@ -48,6 +48,21 @@ async def test_a_moment_is_waited_for_a_slot() -> None:
     assert 0 == around.asked
 
 
+async def test_where_rounds_are_long_some_of_them_are_waited_for() -> None:
+    """What arrives during a round waits for the next one: that is no flood."""
+    around = Surroundings()
+    flood = flood_of(around)
+    flood.note_round(0.2)
+    flood.rise()
+    around.seconds += 0.3
+
+    lasts = [flood.is_lasting, await flood.is_to_be_moved([])]
+    around.seconds += 0.6
+    lasts += [flood.is_lasting, await flood.is_to_be_moved([])]
+
+    assert [False, False, True, True] == lasts
+
+
 async def test_what_is_of_one_kind_stays_while_whole_batches_are_begun() -> None:
     """It would be begun in the same order, and written once more."""
     around = Surroundings()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -21,9 +22,9 @@ from gnomon.contracts.store import (
 )
 from gnomon.model.errors import StoreUnavailable
 from gnomon.worker.config import WorkerConfig
-from gnomon.worker.flood import MOMENT_S, PATIENCE_S
+from gnomon.worker.flood import MOMENT_S, NEWEST_EVERY_S, PATIENCE_S
 from gnomon.worker.guest import guest_demand
-from gnomon.worker.pump import ADMITTED_PART, NEWEST_EVERY_S, Pump
+from gnomon.worker.pump import ADMITTED_PART, PACED_ARRIVALS, Pump
 from tests.unit.worker.surroundings import HandClock, surroundings
 
 Asked = tuple[str, Any]  # a verb, and how much of what
@@ -45,6 +46,8 @@ class Around:
         self.is_away = False
         self.is_flooded = False
         self.is_in_doubt = False
+        self.begun = 0
+        self.limits: list[int] = []
 
     # -- reservations -----------------------------------------------------------------------------
 
@@ -100,9 +103,11 @@ class Around:
         *,
         room: Mapping[str, int],
         newest: bool,
+        limit: int,
         **_more: object,
     ) -> ArrivalResult:
         verb = "newest" if newest else "arrive"
+        self.limits.append(limit)
         self.asked.append((verb, ([held.shard for held in holdings], dict(room))))
         if self.is_away:
             raise StoreUnavailable("away")
@@ -120,7 +125,9 @@ class Around:
         """There is always more."""
         self.asked.append(("begin", sum(demand.limit for demand in demands)))
         now = self._clock.now()
-        return BeginResult([], {demand.lane: now for demand in demands}, now)
+        lane = Lane(0, "default", 5)
+        begun: Any = [SimpleNamespace(lane=lane)] * self.begun
+        return BeginResult(begun, {demand.lane: now for demand in demands}, now)
 
 
 class _Promise:
@@ -170,6 +177,41 @@ async def test_a_backlog_leaves_arrivals_a_part_of_the_slots_and_the_first_turn(
     assert ("arrive", ([0, 1, 2], part)) == asked[1]
     assert ("take first", None) == asked[2]
     assert ("begin", FREE) == asked[3]
+
+
+async def test_where_statements_are_dear_arrivals_come_first_only_if_slots_are_short() -> None:
+    """While what is due leaves most slots free, one look at arrivals is enough for all of them."""
+    situation = Situation(free=FREE)
+    situation.pump.pace_s = 0.02
+    alone = [("begin", FREE), ("arrive", ([0, 1, 2], {"default": FREE}))]
+    assert alone == await situation.round()
+    situation.around.begun = FREE // 2
+    assert alone == await situation.round()
+    assert ("promise first", {"default": 3}) == (await situation.round())[0]
+
+
+async def test_where_statements_are_dear_all_that_comes_in_a_round_is_taken_at_once() -> None:
+    """Few slots for many shards: one row of each would leave some waiting, every time."""
+    situation = Situation(free=64, shards=64, is_behind=False)
+    await situation.round()
+    situation.pump.pace_s = 0.02
+    await situation.round()
+    assert [1, PACED_ARRIVALS] == situation.around.limits
+
+
+async def test_what_comes_during_a_look_is_no_flood() -> None:
+    """It is looked at in the next round; only what was there before may have waited."""
+    situation = Situation(free=FREE, is_behind=False)
+    look = situation.around.move_and_begin
+
+    async def interrupted(*args: Any, **named: Any) -> ArrivalResult:
+        situation.pump.hint([])
+        return await look(*args, **named)
+
+    situation.around.move_and_begin = interrupted  # type: ignore[method-assign]
+    await situation.round()
+    situation.clock.seconds += 2 * MOMENT_S
+    assert "newest" not in [verb for verb, _ in await situation.round()]
 
 
 async def test_without_a_backlog_arrivals_have_all_slots_and_nobody_is_before_another() -> None:

@@ -13,7 +13,7 @@ from gnomon.contracts.store import FinishRequest, Recorded, WorkStore
 from gnomon.model.errors import StoreUnavailable
 from gnomon.model.outcome import Succeeded
 from gnomon.worker.attempt import finish_of
-from gnomon.worker.recorder import FLUSH_AFTER_S, ResultRecorder
+from gnomon.worker.recorder import FLUSH_AFTER_PACES, FLUSH_AFTER_S, ResultRecorder
 from tests.unit.worker.surroundings import Audience
 from tests.unit.worker.test_slots import begun
 
@@ -130,7 +130,7 @@ async def test_held_results_survive_a_store_that_fails() -> None:
 async def test_where_statements_are_dear_results_wait_for_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """For the store's pace, instead of the least that results wait for each other."""
+    """For some of the store's paces, instead of the least that results wait for each other."""
     naps: list[float] = []
     sleep = asyncio.sleep
 
@@ -141,4 +141,4 @@ async def test_where_statements_are_dear_results_wait_for_more(
     monkeypatch.setattr("gnomon.worker.recorder.asyncio.sleep", note)
     for pace_s in (0.0, 0.02):
         await recorded_by(Book(), 3, batch=10, pace_s=pace_s)
-    assert {FLUSH_AFTER_S, 0.02} == set(naps)
+    assert {FLUSH_AFTER_S, FLUSH_AFTER_PACES * 0.02} == set(naps)

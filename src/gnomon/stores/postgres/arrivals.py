@@ -52,7 +52,7 @@ class PartArrival:
         room: Mapping[str, int],
     ) -> Sequence[Row]:
         return await session.fetch(
-            "move_and_begin_part",
+            self._database.about("move_and_begin_part", newest=self._newest),
             [holding.shard for holding in holdings],
             [holding.lease_guid for holding in holdings],
             [mark_of(holding) for holding in holdings],

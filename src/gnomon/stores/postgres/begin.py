@@ -51,10 +51,15 @@ class LaneBeginner:
     ) -> BeginResult:
         """Begin the first due rows of the lanes. Where rows at the head cannot be begun, look
         behind them too; what came due there must not wait for them."""
-        clock = asyncio.get_running_loop().time
-        asked_at = clock()
-        rows = list(await self._begin_rows(demands, terms, newest=False, until=until))
-        left = await self._left(demands, rows, self._moment(clock() - asked_at))
+        rows: list[Row] = []
+        left = LaneLeft({}, {}, None)
+        answers = await every(
+            self._database.split(demands, lambda demand: demand.lane.shard),
+            lambda part: self._begin_and_look(*part, terms, until),
+        )
+        for part_rows, part_left in answers:
+            rows += part_rows
+            left = left.joined(part_left)
         reached: dict[Lane, datetime] = {}
         if left.refused:
             blocked = [demand for demand in demands if demand.lane in left.refused]
@@ -67,6 +72,19 @@ class LaneBeginner:
         return BeginResult(
             begun=begun, next_due=left.next_due, now=now, refused=left.refused, reached=reached
         )
+
+    async def _begin_and_look(
+        self,
+        demands: Sequence[BeginRequest],
+        only: Only,
+        terms: BeginParameters,
+        until: datetime | None,
+    ) -> tuple[Sequence[Row], LaneLeft]:
+        """In one part, and what its lanes have left; no part waits for another."""
+        clock = asyncio.get_running_loop().time
+        asked_at = clock()
+        rows = await self._begin_part(demands, only, terms, newest=False, until=until)
+        return rows, await self._left(demands, rows, self._moment(clock() - asked_at))
 
     def _moment(self, took_s: float) -> timedelta:
         """What came due within it may have done so after the begin, and was not refused. On Citus
@@ -92,43 +110,35 @@ class LaneBeginner:
             msgspec.structs.replace(demand, limit=demand.limit - given[demand.lane])
             for demand in demands
         ]
-        newest = await self._begin_rows(blocked, terms, newest=True)
+        answers = await every(
+            self._database.split(blocked, lambda demand: demand.lane.shard),
+            lambda part: self._begin_part(*part, terms, newest=True),
+        )
+        newest = [row for rows in answers for row in rows]
         given = rows_per_lane(newest)
         for demand in blocked:
             if given[demand.lane] >= demand.limit:
                 left.next_due[demand.lane] = left.refused[demand.lane]
         return newest
 
-    async def _begin_rows(
-        self,
-        demands: Sequence[BeginRequest],
-        terms: BeginParameters,
-        *,
-        newest: bool,
-        until: datetime | None = None,
-    ) -> Sequence[Row]:
-        answers = await every(
-            self._database.split(demands, lambda demand: demand.lane.shard),
-            lambda part: self._begin_part(*part, terms, newest, until),
-        )
-        return [row for rows in answers for row in rows]
-
     async def _begin_part(
         self,
         demands: Sequence[BeginRequest],
         only: Only,
         terms: BeginParameters,
-        newest: bool,  # noqa: FBT001 - handed on
-        until: datetime | None,
+        *,
+        newest: bool,
+        until: datetime | None = None,
     ) -> Sequence[Row]:
         if len(demands) == 1:
             (demand,) = demands
             return await self._database.fetch(
-                "begin_lane", *demand.lane, demand.lease_guid, demand.limit, demand.since, *terms,
+                self._database.about("begin_lane", newest=newest),
+                *demand.lane, demand.lease_guid, demand.limit, demand.since, *terms,
                 newest, _looked_at(demand), demand.is_guest, until,
             )  # fmt: skip
         return await self._database.fetch(
-            "begin",
+            self._database.about("begin", newest=newest),
             *lane_columns(demands),
             [demand.lease_guid for demand in demands],
             [demand.limit for demand in demands],

@@ -24,7 +24,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext
 from contextvars import ContextVar
 from datetime import datetime, timedelta
 from types import MappingProxyType
@@ -35,11 +35,12 @@ import asyncpg
 from gnomon.contracts.observer import Observer
 from gnomon.model.errors import BugError, StoreUnavailable, check
 from gnomon.queries import in_schema, statements_of
+from gnomon.stores.postgres.cancelled import ended_if_cancelled, stay_cancelled
 from gnomon.stores.postgres.errors import Connection, RowHeld, doubted_commits, translated_errors
 from gnomon.stores.postgres.known_types import KnowingConnection
 from gnomon.stores.postgres.migrations import VERSION
 from gnomon.stores.postgres.parts import ON_NODES, PARTED_LIKE, Only, Parts, only_these
-from gnomon.stores.postgres.texts import Texts, catalogue, texts_of
+from gnomon.stores.postgres.texts import OLDEST, Texts, catalogue, texts_of
 
 STATEMENT_TIMEOUT_MS = 5_000  # less than half a lease: who is stuck must notice before it is lost
 WIDE_TIMEOUT_MS = 60_000
@@ -259,26 +260,33 @@ class Database:
 
     @asynccontextmanager
     async def transaction(
-        self, operation: str, *, wide: bool = False, patience: timedelta | None = None
+        self,
+        operation: str,
+        *,
+        wide: bool = False,
+        patience: timedelta | None = None,
+        reads: bool = False,
     ) -> AsyncIterator[PoolSession]:
         """Several statements, one transaction. `patience` is for each of them: less than usual,
-        or more."""
+        or more. `reads`: it writes nothing, so no warning is about its commit."""
         pool = self._pools.wide if wide else self._narrow
-        async with self._session(pool, operation, whole=True) as session:
+        async with self._session(pool, operation, whole=True, reads=reads) as session:
             if patience is not None:
                 await session.limit(patience)
             yield session
 
     @asynccontextmanager
     async def _session(
-        self, pool: Pool, operation: str, *, whole: bool = False
+        self, pool: Pool, operation: str, *, whole: bool = False, reads: bool = False
     ) -> AsyncIterator[PoolSession]:
         """A connection for a while, in a transaction if it is to be `whole`. An error of the
         driver leaves as one of ours."""
+        relied = self.parts.may_be_wrong
         try:
             with translated_errors(operation, expected=VERSION):
                 async with pool.acquire(timeout=ACQUIRE_TIMEOUT_S) as connection:
-                    with _ended_if_cancelled(connection), doubted_commits(connection, operation):
+                    doubts = nullcontext() if reads else doubted_commits(connection, operation)
+                    with ended_if_cancelled(connection), doubts:
                         if whole or not self._prepared or _patience_ms.get():
                             async with self._begun(pool, connection) as session:
                                 yield session
@@ -287,13 +295,18 @@ class Database:
         except RowHeld:
             raise
         except BugError as exc:
-            if isinstance(exc.__cause__, asyncpg.FeatureNotSupportedError) and self.parts.forget():
-                raise StoreUnavailable(f"{operation}: parts were cut anew; safe to repeat") from exc
-            raise
+            code = getattr(exc.__cause__, "sqlstate", None)
+            if not (why := self.parts.excuse(code, relied=relied)):
+                raise
+            self._note_unavailable(operation)
+            raise StoreUnavailable(f"{why}; safe to repeat: {exc}") from exc
         except StoreUnavailable:
-            _stay_cancelled()
-            self.observer.count("store_unavailable", 1, op=operation)
+            self._note_unavailable(operation)
             raise
+
+    def _note_unavailable(self, operation: str) -> None:
+        stay_cancelled()
+        self.observer.count("store_unavailable", 1, op=operation)
 
     @asynccontextmanager
     async def _begun(self, pool: Pool, connection: Connection) -> AsyncIterator[PoolSession]:
@@ -355,6 +368,10 @@ class Database:
         for group in self.groups(map(shard_of, items)):
             yield [items[place] for place in group.places], group.shards
 
+    def about(self, name: str, *, newest: bool) -> str:
+        """The name of a statement about the newest rows, or about the oldest ones alone."""
+        return name if newest or self.many_shards else OLDEST.format(name)
+
     def only(self, shard: int) -> Only:
         """The last argument of a shard-local statement about one shard."""
         return () if self.many_shards else (shard,)
@@ -373,7 +390,7 @@ class PoolSession:
         self._timeout_s: float | None = None  # None: as the pool says
 
     async def fetch(self, name: str, *args: object) -> Sequence[Row]:
-        with _ended_if_cancelled(self.connection):  # before its transaction is rolled back
+        with ended_if_cancelled(self.connection):  # before its transaction is rolled back
             rows: Sequence[Row] = await self.connection.fetch(
                 self._queries.text(name, args), *args, timeout=self._timeout_s
             )
@@ -402,25 +419,6 @@ async def _close(pool: Pool) -> None:
         await asyncio.wait_for(pool.close(), CLOSE_TIMEOUT_S)
     except (TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
         pool.terminate()
-
-
-def _stay_cancelled() -> None:
-    """What fails while a cancelled call is given up must not hide that it was cancelled: the
-    caller would take it for an outage, and go on."""
-    current = asyncio.current_task()
-    if current is not None and current.cancelling():
-        raise asyncio.CancelledError
-
-
-@contextmanager
-def _ended_if_cancelled(connection: Connection) -> Iterator[None]:
-    """Giving a call up politely would wait for a server that may be gone."""
-    try:
-        yield
-    except asyncio.CancelledError:
-        with suppress(asyncpg.InterfaceError):  # it is gone already
-            connection.terminate()
-        raise
 
 
 async def open_database(

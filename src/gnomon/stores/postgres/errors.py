@@ -45,6 +45,7 @@ BAD_VALUE = frozenset({"22"})  # a text or number that cannot be stored
 DRIVER_ERRORS: tuple[type[Exception], ...] = (
     asyncpg.PostgresError,
     asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # the server had ended the session, and nobody had looked yet
     OSError,  # TimeoutError is one
 )
 

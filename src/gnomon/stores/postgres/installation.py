@@ -260,7 +260,7 @@ class PostgresInstallation:
     async def doctor(self, shards: Sequence[int] | None = None) -> Sequence[Finding]:
         count = await self._database.shard_count()
         async with self._database.transaction(
-            "doctor", wide=True, patience=DOCTOR_PATIENCE
+            "doctor", wide=True, patience=DOCTOR_PATIENCE, reads=True
         ) as session:
             findings: list[Finding] = []
             if (await session.fetch("has_citus"))[0]["found"]:

@@ -33,6 +33,14 @@ class LaneLeft(NamedTuple):
     refused: dict[Lane, datetime]
     looked_at: datetime | None  # None: there was no need to
 
+    def joined(self, other: LaneLeft) -> LaneLeft:
+        """Of both, which have no lane in common."""
+        return LaneLeft(
+            self.next_due | other.next_due,
+            self.refused | other.refused,
+            self.looked_at or other.looked_at,
+        )
+
     def add(self, lane: Lane, row: Row, *, is_short: bool, moment: timedelta) -> None:
         """A lane was looked at. One that gave less than was asked, although its first row is due,
         refused that row."""

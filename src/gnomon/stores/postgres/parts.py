@@ -3,7 +3,7 @@
 Citus cuts the tables into parts by a hash of the shard. A statement that names shards of one part
 is one task of one node, whichever node has it at the moment. So this has nothing to do with where a
 part lives: it may move while a statement is on its way. Only who cuts a part in two makes this
-wrong, and then Citus refuses statements: see `Parts.forget`.
+wrong, and then Citus refuses statements: see `Parts.excuse`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from typing import TypeAlias
 
 PARTED_LIKE = "shard_lock"  # all tables by shard are cut into parts as this one is
 ON_NODES = "create_one"  # the function that the node of a shard performs by itself
+REFUSED = "0A000"  # of a statement over two parts that locks rows
+NODE_LOST = "XX000"  # "could not commit", "failure on connection": Citus has no better code for it
 
 
 class PartShards(list[int]):
@@ -42,12 +44,21 @@ class Parts:
         """By shard, any number that its part has alone, from 0."""
         self._parts = dict(parts)
 
-    def forget(self) -> bool:
-        """Something was refused, perhaps because a part was cut in two; whether anything had been
-        known that may have been the reason."""
-        was_known = bool(self._parts)
-        self._parts = {}
-        return was_known
+    @property
+    def may_be_wrong(self) -> bool:
+        """Whether a statement that is sent now relies on them."""
+        return bool(self._parts)
+
+    def excuse(self, sqlstate: str | None, *, relied: bool) -> str:
+        """Why an error that elsewhere is a mistake of ours will pass on Citus; empty: it is one.
+        `relied`: whether parts were known when the statement was sent. If so, a refusal may mean
+        that one was cut in two, and they are forgotten; others may be on their way just then."""
+        if sqlstate == REFUSED and relied:
+            self._parts = {}
+            return "parts were cut anew"
+        if sqlstate == NODE_LOST and self._is_citus:
+            return "a node of the cluster did not do it"
+        return ""
 
     def of(self, shard: int) -> int:
         if self._count:

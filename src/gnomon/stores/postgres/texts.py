@@ -14,6 +14,9 @@ _ONE_SHARD = re.compile(r"/\*one-shard: (.*?)\*/")
 # Citus sends a statement to the one part that has all shards of an array. It looks through the cast
 # to another kind of number; the planner of the node does not, and so reads no index once for each.
 _ITS_SHARD = re.compile(r"shard_id = \$(\d+)$")
+# What a statement has for the rows that came last. Citus plans all of it each time, on two nodes.
+_NEWEST = re.compile(r"/\*newest\*/.*?/\*end\*/", re.DOTALL)
+OLDEST = "{}_oldest"  # the name of the same statement without
 
 
 @functools.cache
@@ -41,12 +44,26 @@ def texts_of(schema: str, *, many_shards: bool) -> Texts:
         for name, query in catalogue().items()
     )
     if not many_shards:
+        local = {name: query for name, query in catalogue().items() if query.mark == "shard-local"}
+        local |= {
+            OLDEST.format(name): oldest
+            for name, query in local.items()
+            if (oldest := without_newest(query)) is not None
+        }
+        texts |= {
+            name: prepared_text(query, schema, one_shard=True) for name, query in local.items()
+        }
         texts.of_part = {
             name: prepared_text(query, schema, one_shard=True, one_part=True)
-            for name, query in catalogue().items()
-            if query.mark == "shard-local"
+            for name, query in local.items()
         }
     return texts
+
+
+def without_newest(query: Query) -> Query | None:
+    """The same for the oldest rows alone; None if it is about no others anyway."""
+    text = _NEWEST.sub("", query.sql)
+    return None if text == query.sql else query._replace(sql=text)
 
 
 def prepared_text(query: Query, schema: str, *, one_shard: bool, one_part: bool = False) -> str:

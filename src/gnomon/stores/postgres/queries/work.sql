@@ -195,6 +195,7 @@ WITH held AS MATERIALIZED (
         ORDER BY n.created_at, n.guid
         LIMIT $4::int
     ) AS oldest
+    /*newest*/
     UNION ALL
     (SELECT newest.*
     FROM held AS h
@@ -209,6 +210,7 @@ WITH held AS MATERIALIZED (
     ) AS newest
     WHERE newest.scheduled_at <= statement_timestamp() AND newest.queue = ANY ($5::text[])
     LIMIT (SELECT sum(r.room) FROM unnest($6::int[]) AS r (room)))
+    /*end*/
 ), known AS MATERIALIZED (
     SELECT
         t.row_id, t.shard_id, t.created_at, t.guid, t.queue, t.priority, t.scheduled_at, g.attempts,
@@ -480,6 +482,7 @@ WITH picked AS (
               AND NOT q.running AND NOT $13::boolean /*one-shard: AND q.shard_id = $17*/
             ORDER BY q.scheduled_at
             LIMIT d.rows_max + d.looked_at)
+            /*newest*/
             UNION ALL
             (SELECT q.ctid, q.guid, q.scheduled_at
             FROM /*schema*/processing_queue AS q
@@ -489,6 +492,7 @@ WITH picked AS (
               AND NOT q.running AND $13::boolean /*one-shard: AND q.shard_id = $17*/
             ORDER BY q.scheduled_at DESC
             LIMIT d.rows_max + d.looked_at)
+            /*end*/
         ) AS head
         CROSS JOIN LATERAL (
             SELECT s.*
@@ -546,6 +550,7 @@ WITH picked AS (
           AND NOT q.running AND NOT $13::boolean
         ORDER BY q.scheduled_at
         LIMIT $6::int + $14::int)
+        /*newest*/
         UNION ALL
         (SELECT q.ctid, q.guid, q.scheduled_at
         FROM /*schema*/processing_queue AS q
@@ -555,6 +560,7 @@ WITH picked AS (
           AND NOT q.running AND $13::boolean
         ORDER BY q.scheduled_at DESC
         LIMIT $6::int + $14::int)
+        /*end*/
     ) AS head
     CROSS JOIN LATERAL (
         SELECT s.*
