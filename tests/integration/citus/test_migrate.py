@@ -45,6 +45,25 @@ async def test_all_tables_are_distributed_and_it_says_so(
     assert [(1,)] == rows
 
 
+async def test_an_installation_is_moved_and_cut_by_itself(
+    citus: CitusCluster, store: Store, place: PostgresSchema
+) -> None:
+    """Citus puts tables with as many parts beside each other, unless it is told not to."""
+    del store
+    ours = "SELECT colocationid FROM pg_dist_partition WHERE logicalrelid = %s::regclass"
+    ((home,),) = citus.ask(ours, f'"{place.schema}".shard_lock')
+    ((parts,),) = citus.ask(
+        "SELECT count(*) FROM pg_dist_shard WHERE logicalrelid = %s::regclass",
+        f'"{place.schema}".shard_lock',
+    )
+    other = f'"{place.schema}".another'
+    citus.ask(f"CREATE TABLE {other} (shard_id int NOT NULL)")
+    cut = "SELECT create_distributed_table(%s::regclass, 'shard_id', shard_count => %s)"
+    citus.ask(cut, other, parts)
+
+    assert [(home,)] != citus.ask(ours, other)
+
+
 async def test_what_was_installed_before_citus_is_distributed_with_its_rows(
     citus: CitusCluster, store: Store, place: PostgresSchema
 ) -> None:

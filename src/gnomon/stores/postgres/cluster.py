@@ -122,9 +122,9 @@ def way_out(names: Sequence[str], schema: str) -> list[str]:
         if name in whole:
             statements.append(f"SELECT create_reference_table('{table}');")
         else:
-            beside = "" if name == BESIDE else in_schema(f"/*schema*/{BESIDE}", schema)
-            more = f", colocate_with => '{beside}'" if beside else ""
-            statements.append(f"SELECT create_distributed_table('{table}', 'shard_id'{more});")
+            beside = "none" if name == BESIDE else in_schema(f"/*schema*/{BESIDE}", schema)
+            more = f"'shard_id', colocate_with => '{beside}'"
+            statements.append(f"SELECT create_distributed_table('{table}', {more});")
     return statements
 
 

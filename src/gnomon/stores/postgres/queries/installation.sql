@@ -34,9 +34,12 @@ SELECT
      WHERE n.isactive AND n.shouldhaveshards AND n.noderole = 'primary') AS nodes;
 
 -- name: migrate_cut global
--- The first table that is distributed says how the others are cut.
+-- The first table that is distributed says how the others are cut. Beside no other installation's: who
+-- moves or cuts a part of one would do so with all of them.
 -- $1 the table's qualified name, $2 how many parts
-SELECT create_distributed_table($1::text::regclass, 'shard_id', shard_count => $2::int);
+SELECT create_distributed_table(
+    $1::text::regclass, 'shard_id', shard_count => $2::int, colocate_with => 'none'
+);
 
 -- name: migrate_reference global
 -- $1 the table's qualified name
