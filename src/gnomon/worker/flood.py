@@ -25,6 +25,7 @@ NEWEST_EVERY_S = 0.05
 NEWEST_SELDOM = 10  # the look takes at most one part in so many of the time,
 NEWEST_PAUSE_MAX_S = 0.2  # unless others keep the machine busy: then what is due now comes first
 PATIENCE_ROUNDS = 4
+ROUND_MAX_S = 0.5  # what took longer stood still: it is no reason to be patient for minutes
 
 
 class Flood:
@@ -40,7 +41,7 @@ class Flood:
 
     def note_round(self, took_s: float) -> None:
         """How long a round of the pump took."""
-        self._round_s = took_s
+        self._round_s = min(took_s, ROUND_MAX_S)
 
     @property
     def is_lasting(self) -> bool:

@@ -6,7 +6,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 from gnomon.contracts.store import Lane, MoveResult
-from gnomon.worker.flood import PATIENCE_S, PATIENCE_SWIFT_S, SWIFT_ROWS, Flood
+from gnomon.worker.flood import (
+    PATIENCE_ROUNDS,
+    PATIENCE_S,
+    PATIENCE_SWIFT_S,
+    ROUND_MAX_S,
+    SWIFT_ROWS,
+    Flood,
+)
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -61,6 +68,18 @@ async def test_where_rounds_are_long_some_of_them_are_waited_for() -> None:
     lasts += [flood.is_lasting, await flood.is_to_be_moved([])]
 
     assert [False, False, True, True] == lasts
+
+
+async def test_a_round_that_stood_still_is_no_reason_to_be_patient() -> None:
+    """The store was away for a minute: what waits since is moved as soon as it is back."""
+    around = Surroundings()
+    flood = flood_of(around)
+    flood.rise()
+    flood.note_round(60.0)
+    around.seconds += PATIENCE_ROUNDS * ROUND_MAX_S + 0.01
+
+    assert flood.is_lasting
+    assert await flood.is_to_be_moved([])
 
 
 async def test_what_is_of_one_kind_stays_while_whole_batches_are_begun() -> None:
