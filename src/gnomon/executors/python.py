@@ -303,21 +303,24 @@ class PythonExecutor:
         return name != need and self._registry.find(name) is not None
 
     async def execute(self, order: AttemptRequest) -> Outcome:
-        try:
-            return await self._execute(order)
-        finally:
-            if self._reports.has_any:
-                self._reports.forget(order.attempt_id)
-
-    async def _execute(self, order: AttemptRequest) -> Outcome:
         effect = order.effect
         assert isinstance(effect, Python)
         entry = self._registry.find(effect.function)
         if entry is None:
             return Unserved(function_need(effect.function))
-        task, stop = asyncio.current_task(), _StopSign()
-        assert task is not None
-        attempt = AttemptContext(
+        try:
+            if entry.is_async:
+                return await self._in_loop(order, entry, effect)
+            return await self._in_thread(order, entry, effect)
+        finally:
+            if self._reports.has_any:
+                self._reports.forget(order.attempt_id)
+
+    async def close(self) -> None:
+        self._threads.close()
+
+    def _context(self, order: AttemptRequest, is_over: Callable[[], object]) -> AttemptContext:
+        return AttemptContext(
             id=order.id,
             key_of=order.key_of,
             attempt_id=order.attempt_id,
@@ -327,29 +330,26 @@ class PythonExecutor:
             deadline=order.deadline,
             guid=order.guid,
             reports=self._reports,
-            is_over=task.cancelling if entry.is_async else stop.look,
+            is_over=is_over,
         )
-        if not entry.is_async:
-            return await self._in_thread(order, entry, attempt, effect, stop)
+
+    # -- coroutine functions --
+
+    async def _in_loop(self, order: AttemptRequest, entry: _Entry, effect: Python) -> Outcome:
+        task = asyncio.current_task()
+        assert task is not None
+        attempt = self._context(order, task.cancelling)
         with AttemptBoundary((Exception, SystemExit, asyncio.CancelledError)) as boundary:
             args, kwargs = entry.signature.decode(effect.args, effect.kwargs)
             result = await entry.function(attempt, *args, **kwargs)
             return _NO_ANSWER if result is None else self._answered(order, result)
         return self._raised(order, boundary.release())
 
-    async def close(self) -> None:
-        self._threads.close()
-
     # -- plain functions --
 
-    async def _in_thread(
-        self,
-        order: AttemptRequest,
-        entry: _Entry,
-        attempt: AttemptContext,
-        effect: Python,
-        stop: _StopSign,
-    ) -> Outcome:
+    async def _in_thread(self, order: AttemptRequest, entry: _Entry, effect: Python) -> Outcome:
+        stop = _StopSign()
+        attempt = self._context(order, stop.look)
         future = self._threads.submit(partial(self._call, order, entry, attempt, effect))
         waiting = asyncio.wrap_future(future)
         try:

@@ -91,6 +91,9 @@ def decide(
     event is counted, and the action ends with the reason. No exception: it would end the worker, or
     leave the attempt unrecorded and repeat its effect for ever.
     """
+    if isinstance(event, Succeeded) and isinstance(spec.policy, Once):
+        # The commonest of all ends: nothing is worked out, so nothing can go wrong.
+        return _done(status.occurrence_no, status.occurrence_at)
     with AttemptBoundary(Exception) as attempt:
         return transition(spec, status, event, guid=guid, now=now)
     error = attempt.failure
@@ -136,7 +139,7 @@ def transition(
 
 
 def _succeeded(spec: Spec, status: Status, guid: UUID, now: datetime) -> Verdict:
-    if isinstance(spec.policy, Once):  # the commonest of all ends: nothing else is worked out
+    if isinstance(spec.policy, Once):
         return _done(status.occurrence_no, status.occurrence_at)
     counted = _counted(status, failures=0)
     if spec.successes_max is not None and status.succeeded + 1 >= spec.successes_max:

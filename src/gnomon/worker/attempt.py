@@ -87,7 +87,9 @@ class AttemptRunner:
             told = self._redaction.hide_in_text(repr(attempt.error), begun.spec.action)
             self._observer.event("executor_raised", action=begun.id, error=told)
             outcome = Failed(error=cut(f"{type(attempt.error).__name__}: {attempt.error}"))
-        elapsed_s = self._clock.monotonic() - asked_at
+        if not guard.was_called:
+            guard.note_uncalled(begun, asked_at, self._clock.monotonic())
+        elapsed_s = guard.ended_at - asked_at
         finish = finish_of(begun, outcome, ended_after=timedelta(seconds=elapsed_s))
         if isinstance(outcome, Failed):
             raised = attempt.error or guard.take_error()
@@ -135,28 +137,26 @@ class AttemptRunner:
         """Call the executor, unless it is too late for that, and at most for the attempt's
         timeout."""
         timeout_s = begun.spec.timeout.total_seconds()
-        waited_s = self._clock.monotonic() - asked_at
+        now = self._clock.monotonic()
+        waited_s = now - asked_at
         if (loss := guard.loss()) is not None:  # while it waited for its target
             return ENDED_BEFORE if loss is ENDED else loss
         if waited_s > self._send_within_s or waited_s >= timeout_s:
             return Abandoned()
-        if isinstance(begun.spec.action, Unreadable):
-            return Failed(error=begun.spec.action.error, retryable=False)
-        executor = self._executors.get(type(begun.spec.action))
+        effect = begun.spec.action
+        executor = self._executors.get(type(effect))
         if executor is None:
-            return Unserved(need_of(begun.spec.action))
+            if isinstance(effect, Unreadable):
+                return Failed(error=effect.error, retryable=False)
+            return Unserved(need_of(effect))
         order = order_of(begun, self._installation, timeout_s - waited_s)
-        queue = begun.spec.queue
-        # It was asked for before it began: so this is a little more than the truth, never less.
-        late = begun.began_at - begun.scheduled_at + begun.waited
-        lateness_s = late.total_seconds() + waited_s
-        self._observer.observe("lateness_seconds", lateness_s, queue=queue)
-        guard.watch(order.timeout_s, order.raised)
-        started = self._clock.monotonic()
+        late_s = lateness_of(begun, waited_s)
+        self._observer.observe("lateness_seconds", late_s, queue=begun.spec.queue)
+        guard.watch(order.timeout_s, order.raised, called_at=now, late_s=late_s)
         try:
             if self._tracing is None:
                 return await executor.execute(order)
-            return await _traced(self._tracing, executor, order, begun, lateness_s)
+            return await _traced(self._tracing, executor, order, begun, late_s)
         except asyncio.CancelledError:
             if guard.has_fired():
                 return guard.loss() or Failed(error=f"timed out after {timeout_s:g} s")
@@ -164,9 +164,9 @@ class AttemptRunner:
                 raise
             return Failed(error="cancelled from within: something that it awaited was cancelled")
         finally:
-            guard.rest()
-            took_s = self._clock.monotonic() - started
-            self._observer.observe("attempt_seconds", took_s, queue=queue)
+            ended_at = self._clock.monotonic()
+            guard.rest(ended_at)
+            self._observer.observe("attempt_seconds", ended_at - now, queue=begun.spec.queue)
 
 
 async def _traced(
@@ -190,7 +190,11 @@ class DeadlineGuard:
 
     One guard watches many attempts, one after the other, and its timer is set anew only when it
     rings: `asyncio.timeout` sets and clears one for each, which is a third of a quick attempt.
+    It knows when the last one was called and ended, by the monotonic clock, and how late it was.
     """
+
+    was_called = False  # whether its executor was
+    called_at = ended_at = late_s = 0.0
 
     def __init__(self, task: asyncio.Task[None]) -> None:
         self._task = task
@@ -202,12 +206,22 @@ class DeadlineGuard:
         self._raised: AttemptError | None = None
         self._error: BaseException | None = None
 
-    def watch(self, timeout_s: float, raised: AttemptError | None = None) -> None:
-        """An attempt starts; it may take this long. `raised`: where its error is put."""
+    def watch(
+        self, timeout_s: float, raised: AttemptError | None, *, called_at: float, late_s: float
+    ) -> None:
+        """An executor is called; it may take this long. `raised`: where its error is put."""
+        self.was_called = True
+        self.called_at = called_at
+        self.late_s = late_s
         self._raised = raised
         self._deadline = deadline = self._loop.time() + timeout_s
         if self._timer is None or self._timer.when() > deadline:
             self._set_timer(deadline)
+
+    def note_uncalled(self, begun: BegunAttempt, asked_at: float, now: float) -> None:
+        """The attempt ended without its executor: it was late until now, and took no time."""
+        self.late_s = lateness_of(begun, now - asked_at)
+        self.called_at = self.ended_at = now
 
     def loss(self) -> Interrupted | Cancelled | None:
         """Why the attempt is to end, unless it is the deadline."""
@@ -227,8 +241,9 @@ class DeadlineGuard:
             if self._deadline is not None:
                 self._fire(ASKED_TO_END)
 
-    def rest(self) -> None:
+    def rest(self, ended_at: float) -> None:
         """The attempt has ended, perhaps by swallowing this guard's cancellation."""
+        self.ended_at = ended_at
         self._deadline = None
         self.has_fired()
         if self._raised is not None:
@@ -247,8 +262,9 @@ class DeadlineGuard:
         return error
 
     def clear(self) -> None:
-        """The next attempt has not lost anything."""
+        """The next attempt has not lost anything, nor was it called."""
         self._loss = None
+        self.was_called = False
 
     @property
     def is_cancelled(self) -> bool:
@@ -290,6 +306,12 @@ def effect_text(effect: Effect) -> str:
     """`function welcome`, `http`: what people call it."""
     kind = type(effect).__name__.lower()
     return f"function {effect.function}" if isinstance(effect, Python) else kind
+
+
+def lateness_of(begun: BegunAttempt, waited_s: float) -> float:
+    """How late an attempt is that was asked for so long ago. It was asked for before it began: so
+    this is a little more than the truth, never less."""
+    return (begun.began_at - begun.scheduled_at + begun.waited).total_seconds() + waited_s
 
 
 def order_of(begun: BegunAttempt, installation: UUID, timeout_s: float) -> AttemptRequest:

@@ -16,7 +16,6 @@ from gnomon.boundary import Round
 from gnomon.clock import DatabaseClock
 from gnomon.contracts.observer import Observer
 from gnomon.contracts.store import (
-    BegunAttempt,
     FinishRequest,
     HistoryRow,
     ReportStore,
@@ -55,17 +54,14 @@ class AttemptTally:
         for queue, count in counts.items():
             self._counts_of(queue)[BEGUN] += count
 
-    def ended(self, begun: BegunAttempt, finish: FinishRequest, waited_s: float) -> None:
-        """An attempt ended. What was never performed is not counted. It is late until its executor
-        is called, and lasts from then on: that was when it had `waited_s` for a slot."""
+    def ended(self, queue: str, finish: FinishRequest, late_s: float, took_s: float) -> None:
+        """An attempt of a queue ended. What was never performed is not counted. It is late until
+        its executor is called, and lasts from then on."""
         outcome = OUTCOMES.get(finish.outcome)
         if outcome is None:
             return
-        began_at = begun.began_at
-        counts = self._of.get(begun.spec.queue) or self._counts_of(begun.spec.queue)
+        counts = self._of.get(queue) or self._counts_of(queue)
         counts[outcome] += 1
-        late_s = (began_at - begun.scheduled_at).total_seconds() + waited_s
-        took_s = ((finish.ended_at or began_at) - began_at).total_seconds() - waited_s
         counts[LATENESS + bisect_left(BOUNDS_S, late_s)] += 1  # by hand: each attempt pays for it
         counts[DURATION + bisect_left(BOUNDS_S, took_s)] += 1
         if outcome != SUCCEEDED and finish.verdict.state is State.DEAD:

@@ -170,7 +170,8 @@ class ResultRecorder:
             if result is Recorded.HELD:
                 self._put_off(finish)
             else:
-                self._pauses.pop(finish.attempt_id, None)
+                if self._pauses:
+                    self._pauses.pop(finish.attempt_id, None)
                 self._recorded(finish, result)
         self._forget(
             [one for one, result in zip(batch, results, strict=True) if result is not Recorded.HELD]

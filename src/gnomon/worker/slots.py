@@ -22,7 +22,13 @@ from gnomon.contracts.clock import Clock
 from gnomon.contracts.observer import Observer, SilentObserver
 from gnomon.contracts.store import BegunAttempt, FinishRequest
 from gnomon.model.outcome import Abandoned, Interrupted, Outcome
-from gnomon.worker.attempt import ENDED_BEFORE, AttemptRunner, DeadlineGuard, finish_of
+from gnomon.worker.attempt import (
+    ENDED_BEFORE,
+    AttemptRunner,
+    DeadlineGuard,
+    finish_of,
+    lateness_of,
+)
 from gnomon.worker.gates import QueueGate
 
 AHEAD_FOR_S = 0.3  # begin ahead what is finished in this time: slots and database overlap
@@ -97,9 +103,10 @@ class QueueSlots:
 
     def recount(self) -> None:
         """Attempts were promised, taken or ended."""
-        used = min(self.limit, self.in_hand + self.promised)
-        self._total.used += used - self._used
-        self._used = used
+        used = min(self.limit, len(self.waiting) + len(self.performing) + self.promised)
+        if used != self._used:
+            self._total.used += used - self._used
+            self._used = used
 
     def pace(self, now: float) -> float:
         """Attempts performed a second: less and less while none ends, and never more than the slots
@@ -152,7 +159,8 @@ class Slots:
         *,
         clock: Clock,
         concurrency_of: Callable[[str], int],
-        ended: Callable[[BegunAttempt, FinishRequest, float], None],  # and how long it waited
+        # And how late it was, and how long it took.
+        ended: Callable[[BegunAttempt, FinishRequest, float, float], None],
         attempts_max: int = ATTEMPTS_MAX,
         gates: Mapping[str, QueueGate] = NO_GATES,
         is_open: bool = True,
@@ -311,7 +319,8 @@ class Slots:
 
     def hand_back(self, begun: BegunAttempt, outcome: Outcome) -> None:
         """An attempt that was begun ahead ends without a slot."""
-        self._ended(begun, finish_of(begun, outcome, ended_after=timedelta(0)), 0.0)
+        finish = finish_of(begun, outcome, ended_after=timedelta(0))
+        self._ended(begun, finish, lateness_of(begun, 0.0), 0.0)
 
     def lose(self, lost: Collection[UUID]) -> None:
         """Newer attempts took the place of these: cut them short."""
@@ -387,10 +396,10 @@ class Slots:
                 finish = await self._performer.perform(begun, asked_at, guard)
                 del queue.performing[task]
                 guard.clear()
+                ended_at = guard.ended_at
                 if finish.outcome not in UNSENT:
-                    is_alone = self._starts == place
-                    queue.count_end(started, self._clock.monotonic(), is_alone=is_alone)
-                self._end(queue, begun, finish, started - asked_at)
+                    queue.count_end(started, ended_at, is_alone=self._starts == place)
+                self._end(queue, begun, finish, guard.late_s, ended_at - guard.called_at)
                 performed += 1
                 if performed % BREATH_EVERY == 0:
                     await asyncio.sleep(0)
@@ -399,24 +408,39 @@ class Slots:
             del self._guards[task]
             queue.slots -= 1
             if task in queue.performing:  # nobody else will say how it ended
-                self._cut_short(queue, *queue.performing.pop(task), _cut_by(guard))
+                begun, asked_at = queue.performing.pop(task)
+                called_at = guard.called_at if guard.was_called else None
+                self._cut_short(queue, begun, asked_at, _cut_by(guard), called_at=called_at)
             self._freed.set()
 
     def _end(
-        self, queue: QueueSlots, begun: BegunAttempt, finish: FinishRequest, waited_s: float
+        self,
+        queue: QueueSlots,
+        begun: BegunAttempt,
+        finish: FinishRequest,
+        late_s: float,
+        took_s: float,
     ) -> None:
         queue.recount()
-        self._ended(begun, finish, waited_s)
+        self._ended(begun, finish, late_s, took_s)
         if self._gates and queue.name in self._gates:
             self._gates[queue.name].ended()
         self._freed.set()
 
     def _cut_short(
-        self, queue: QueueSlots, begun: BegunAttempt, asked_at: float, outcome: Outcome
+        self,
+        queue: QueueSlots,
+        begun: BegunAttempt,
+        asked_at: float,
+        outcome: Outcome,
+        *,
+        called_at: float | None = None,
     ) -> None:
-        waited_s = self._clock.monotonic() - asked_at
-        finish = finish_of(begun, outcome, ended_after=timedelta(seconds=waited_s))
-        self._end(queue, begun, finish, waited_s)
+        """`called_at`: when its executor was called, if it was."""
+        now = self._clock.monotonic()
+        started = now if called_at is None else called_at
+        finish = finish_of(begun, outcome, ended_after=timedelta(seconds=now - asked_at))
+        self._end(queue, begun, finish, lateness_of(begun, started - asked_at), now - started)
 
 
 def _cut_by(guard: DeadlineGuard) -> Interrupted:

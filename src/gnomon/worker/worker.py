@@ -396,15 +396,18 @@ class Worker:
             self._slots.open()
         self.pump.wake()
 
-    def _ended(self, begun: BegunAttempt, finish: FinishRequest, waited_s: float) -> None:
+    def _ended(
+        self, begun: BegunAttempt, finish: FinishRequest, late_s: float, took_s: float
+    ) -> None:
         if finish.verdict.scheduled_at is not None:
             need = finish.need or begun.need
             self._lane_of[begun.attempt_id] = begun.lane._replace(need=need)
         if finish.outcome == "abandoned":
             self._observer.count("attempts_abandoned")
-        tell_undecidable(self._observer, finish.id, finish.verdict)
+        if finish.verdict.reason is not None:
+            tell_undecidable(self._observer, finish.id, finish.verdict)
         self._ended_counts[begun.spec.queue, finish.outcome] += 1
-        self.pump.tally.ended(begun, finish, waited_s)
+        self.pump.tally.ended(begun.spec.queue, finish, late_s, took_s)
         self._recorder.put(finish)
 
     def _tell_ended(self) -> None:

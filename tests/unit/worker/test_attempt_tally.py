@@ -30,9 +30,10 @@ NOW = datetime(2030, 1, 1, 12, 0, 30, tzinfo=UTC)
 WORKER = UUID(int=7)
 
 
-def ended(tally: AttemptTally, outcome: Outcome, *, took: timedelta = timedelta(seconds=2)) -> None:
+def ended(tally: AttemptTally, outcome: Outcome) -> None:
     attempt = begun(1)
-    tally.ended(attempt, finish_of(attempt, outcome, ended_after=took), 0.0)
+    finish = finish_of(attempt, outcome, ended_after=timedelta(seconds=30))
+    tally.ended(attempt.spec.queue, finish, 28.0, 2.0)
 
 
 def test_an_ended_attempt_counts_in_its_queue_and_among_all() -> None:
@@ -44,20 +45,8 @@ def test_an_ended_attempt_counts_in_its_queue_and_among_all() -> None:
     for numbers in counts.values():
         assert (1, 1) == (numbers[SUCCEEDED], numbers[DURATION + bucket_of(2)])
         assert 3 == sum(numbers)
-    late = begun(1).began_at - begun(1).scheduled_at
-    assert 1 == counts[ALL_QUEUES][LATENESS + bucket_of(late.total_seconds())]
+    assert 1 == counts[ALL_QUEUES][LATENESS + bucket_of(28)]
     assert {} == tally.take()
-
-
-def test_what_waited_for_its_slot_was_late_and_not_slow() -> None:
-    """Until its executor is called it is late: it may be begun some time before."""
-    tally, attempt = AttemptTally(), begun(1)
-    finish = finish_of(attempt, Succeeded(), ended_after=timedelta(seconds=30))
-    tally.ended(attempt, finish, 28.0)
-    numbers = tally.take()[ALL_QUEUES]
-    late = (attempt.began_at - attempt.scheduled_at).total_seconds() + 28
-    assert 1 == numbers[LATENESS + bucket_of(late)]
-    assert 1 == numbers[DURATION + bucket_of(2)]
 
 
 def test_what_was_handed_back_is_not_counted_as_ended() -> None:
@@ -75,7 +64,7 @@ def test_the_dead_are_counted_besides() -> None:
         attempt, Failed(error="no", retryable=False), ended_after=MINUTE
     )
     assert State.DEAD is finish.verdict.state
-    tally.ended(attempt, finish, 0.0)
+    tally.ended(attempt.spec.queue, finish, 0.0, 60.0)
     numbers = tally.take()[ALL_QUEUES]
     assert (1, 1) == (numbers[FAILED], numbers[DEAD])
 

@@ -328,7 +328,7 @@ def slots_before(target: Target) -> tuple[Slots, Sink, list[FinishRequest]]:
         performer,
         clock=target.clock,
         concurrency_of=lambda _: 10,
-        ended=lambda _, finish, __: ended.append(finish),
+        ended=lambda _, finish, *__: ended.append(finish),
     )
     return slots, sink, ended
 

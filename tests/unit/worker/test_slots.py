@@ -105,7 +105,7 @@ def slots_with(
         performer,
         clock=clock,
         concurrency_of=lambda queue: 0 if queue == "closed" else limit,
-        ended=lambda _, finish, __: ended.append(finish),
+        ended=lambda _, finish, *__: ended.append(finish),
         attempts_max=attempts_max,
         observer=audience,
     )
@@ -130,6 +130,52 @@ async def test_no_more_attempts_at_once_than_the_limit() -> None:
     await slots.drain(timedelta(seconds=5))
     assert 2 == gate.most
     assert ["succeeded"] * 6 == [finish.outcome for finish in ended]
+
+
+def times_of(slots: Slots) -> dict[str, tuple[float, float]]:
+    """How late each attempt was and how long it took, by the id of its action."""
+    times: dict[str, tuple[float, float]] = {}
+
+    def note(begun: BegunAttempt, _: FinishRequest, late_s: float, took_s: float) -> None:
+        times[begun.id] = (late_s, took_s)
+
+    slots._ended = note
+    return times
+
+
+async def test_an_attempt_is_late_until_its_executor_is_called_and_lasts_from_then_on() -> None:
+    """Waiting for a slot is lateness, no duration; so is waiting for its time, begun ahead."""
+    gate = Gate()
+    slots, _, clock, _ = slots_with(gate, limit=1)
+    times = times_of(slots)
+    armed = msgspec.structs.replace(begun(2), waited=timedelta(seconds=0.5))
+    slots.take([begun(1), armed], clock.seconds)
+    await settled()
+    clock.seconds += 2
+    gate.open.set()
+    await slots.drain(timedelta(seconds=5))
+    assert {"a1": (0.0, 2.0), "a2": (2.5, 0.0)} == times
+
+
+async def test_what_is_cut_short_lasted_from_the_call_of_its_executor() -> None:
+    """And what never had a slot took no time."""
+    slots, _, clock, _ = slots_with(Gate(), limit=1)
+    times = times_of(slots)
+    clock.seconds += 1
+    slots.take([begun(1), begun(2)], clock.seconds - 1)
+    await settled()
+    clock.seconds += 2
+    await slots.drain(timedelta(0))
+    assert {"a1": (1.0, 2.0), "a2": (3.0, 0.0)} == times
+
+
+async def test_what_is_too_late_to_be_sent_took_no_time() -> None:
+    """Its executor is never called."""
+    slots, _, clock, _ = slots_with(Gate())
+    times = times_of(slots)
+    slots.take([begun(1)], clock.seconds - 10)
+    await settled()
+    assert {"a1": (10.0, 0.0)} == times
 
 
 async def test_those_that_are_first_come_before_all_that_wait() -> None:
@@ -352,7 +398,7 @@ async def test_a_bug_in_a_slot_is_told() -> None:
     """Nobody waits for a slot, so what ends it is not left to the garbage collector."""
     slots, _, clock, audience = slots_with(Gate())
 
-    def broken(_: BegunAttempt, __: FinishRequest, ___: float) -> None:
+    def broken(_: BegunAttempt, __: FinishRequest, *___: float) -> None:
         raise ZeroDivisionError
 
     slots._ended = broken
