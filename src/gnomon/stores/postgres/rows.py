@@ -10,31 +10,18 @@ import msgspec
 
 from gnomon.contracts.store import BegunAttempt, LapsedRow
 from gnomon.model.action import Action, Attempt, Meta, State, Status
-from gnomon.model.codec import read_attempt, read_spec
-from gnomon.model.spec import Spec
+from gnomon.model.codec import read_attempt
+from gnomon.stores._specs import SpecCache
 from gnomon.stores.postgres.connection import Row
-
-SPECS_CACHED = 1024
-SPEC_CHARS_CACHED = 4096  # longer ones seldom repeat; so the cache stays within a few megabytes
 
 _STATES = {str(state): state for state in State}
 
 
 class Decoder:
-    """Turns rows into values. Actions stored in bulk often share one spec text, so it remembers."""
+    """Turns rows into values."""
 
     def __init__(self) -> None:
-        self._specs: dict[str, Spec] = {}
-
-    def spec(self, text: str) -> Spec:
-        spec = self._specs.get(text)
-        if spec is None:
-            spec = read_spec(text)
-            if len(text) <= SPEC_CHARS_CACHED:
-                if len(self._specs) >= SPECS_CACHED:
-                    self._specs.clear()
-                self._specs[text] = spec
-        return spec
+        self.spec = SpecCache().read
 
     def action_of(self, row: Row) -> Action:
         """Live or finished: the columns of `get_live`, `get_finished` and the listing."""

@@ -24,9 +24,10 @@ from gnomon.contracts.store import (
     Lane,
 )
 from gnomon.model.action import Status
-from gnomon.model.codec import read_attempt, read_spec
+from gnomon.model.codec import read_attempt
 from gnomon.model.errors import check
 from gnomon.stores._attempts import confirmed
+from gnomon.stores._specs import SpecCache
 from gnomon.stores.sqlite.move import OVERDUE_US, move_held, move_newest
 from gnomon.stores.sqlite.queries import SQL, fetch_one
 from gnomon.stores.sqlite.results import Parameters
@@ -71,7 +72,23 @@ class DueRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
     need: str = ""  # of the same; else it is that of the lane
 
 
+class FirstRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """An arrival that was never attempted, in the order of `arrive_due`."""
+
+    guid: UUID
+    scheduled_at: int
+    id: str
+    timeout_us: int
+    occurrence_no: int
+    occurrence_at: int
+    expires_at: int | None
+    spec: str
+    series: UUID | None
+
+
 _DUE_ROWS = msgspec.json.Decoder(list[DueRow])
+_FIRST_ROWS = msgspec.json.Decoder(list[FirstRow])
+_SPECS = SpecCache()
 
 
 class BeginTerms(NamedTuple):
@@ -190,19 +207,20 @@ def _stamp(
     connection: Connection, due: Sequence[tuple[Lane, DueRow]], terms: BeginTerms
 ) -> list[BegunAttempt]:
     """Give each row its attempt and its reservation."""
+    attempt_ids, packed = _derive_attempt_ids(terms.batch, [row.guid for _, row in due])
     begun = [
         begun_of(
             lane.shard,
             row,
-            derive_attempt_id(terms.batch, row.guid),
+            attempt_id,
             terms.now if row.scheduled_at <= terms.now_us else moment(row.scheduled_at),
             lane.need,
         )
-        for lane, row in due
+        for (lane, row), attempt_id in zip(due, attempt_ids, strict=True)
     ]
     stamp = {
         "seen": json.dumps([row.scheduled_at for _, row in due]),
-        "packed": b"".join(attempt.guid.bytes + attempt.attempt_id.bytes for attempt in begun),
+        "packed": packed,
         "now": terms.now_us,
         "window_us": terms.window_us,
         "grace_us": terms.grace_us,
@@ -227,16 +245,22 @@ def move_and_begin(
     *,
     newest: bool,
 ) -> ArrivalResult:
-    """Both steps, one after the other: what arrived is not the only thing due, so a lane is
-    begun in its order."""
+    """What was never attempted and is due begins as it is moved; the rest one step after the other:
+    it is not the only thing due, so a lane is begun in its order."""
+    left = dict(room)
+    begun: list[BegunAttempt] = []
     if newest:
         moved = move_newest(connection, holdings, limit, terms.now, room=room)
     else:
-        moved = move_held(connection, holdings, limit, terms.now)
+
+        def begin(rows: Parameters, lanes: Mapping[Lane, datetime]) -> int:
+            count = len(begun)
+            begun.extend(_begin_arrivals(connection, rows, lanes, left, terms))
+            return len(begun) - count
+
+        moved = move_held(connection, holdings, limit, terms.now, begin=begin)
     leases = {holding.shard: holding.lease_guid for holding in holdings}
-    left = dict(room)
     lanes = dict(moved.lanes)
-    begun: list[BegunAttempt] = []
     for lane in sorted(moved.lanes, key=lambda lane: lane.priority):
         if moved.lanes[lane] > terms.now or left.get(lane.queue, 0) <= 0:
             continue
@@ -249,10 +273,49 @@ def move_and_begin(
     return ArrivalResult(moved=msgspec.structs.replace(moved, lanes=lanes), begun=begun)
 
 
-def derive_attempt_id(batch: str, guid: UUID) -> UUID:
-    """The same as SQL's `md5(batch::text || guid::text)::uuid`: who knows the batch finds it."""
-    text = f"{batch}{guid}".encode()
-    return UUID(bytes=hashlib.md5(text, usedforsecurity=False).digest())
+def _begin_arrivals(
+    connection: Connection,
+    rows: Parameters,
+    lanes: Mapping[Lane, datetime],
+    left: dict[str, int],
+    terms: BeginTerms,
+) -> Iterator[BegunAttempt]:
+    """Put what is due of these incoming rows into the queue as running, as far as there is room
+    left. The lease was checked when they were found."""
+    for lane in sorted(lanes, key=lambda lane: lane.priority):
+        room = left.get(lane.queue, 0)
+        if lanes[lane] > terms.now or room <= 0:
+            continue
+        wanted = rows | lane_row(lane) | {"now": terms.now_us, "limit": room}
+        (text,) = connection.execute(SQL["arrive_due"], wanted).fetchone()
+        due = _FIRST_ROWS.decode(text)
+        if not due:
+            continue
+        attempt_ids, packed = _derive_attempt_ids(terms.batch, [row.guid for row in due])
+        stamp = lane_row(lane) | {
+            "timeouts": json.dumps([row.timeout_us for row in due]),
+            "packed": packed,
+            "now": terms.now_us,
+            "window_us": terms.window_us,
+            "grace_us": terms.grace_us,
+            "owner": terms.owner,
+        }
+        connection.execute(SQL["arrive_stamp"], stamp)
+        left[lane.queue] = room - len(due)
+        for row, attempt_id in zip(due, attempt_ids, strict=True):
+            yield _first_attempt(lane.shard, row, attempt_id, terms.now)
+
+
+def _derive_attempt_ids(batch: str, guids: Sequence[UUID]) -> tuple[list[UUID], bytes]:
+    """The id of each, as SQL's `md5(batch::text || guid::text)::uuid`: who knows the batch finds it.
+    And guids and ids in turn, 16 bytes and 16 bytes."""
+    packed, ids = list[bytes](), list[str]()
+    for guid in guids:
+        digest = hashlib.md5(f"{batch}{guid}".encode(), usedforsecurity=False)
+        packed += guid.bytes, digest.digest()
+        ids.append(digest.hexdigest())
+    # `UUID(hex=…)` is in Python, and several times slower.
+    return msgspec.convert(ids, list[UUID]), b"".join(packed)
 
 
 def lane_row(lane: Lane) -> Parameters:
@@ -283,13 +346,30 @@ def begun_of(
         id=row.id,
         guid=row.guid,
         attempt_id=attempt_id,
-        spec=read_spec(row.spec),
+        spec=_SPECS.read(row.spec),
         status=status,
         scheduled_at=due,
         began_at=began_at,
         deadline=began_at + timedelta(0, 0, row.timeout_us),
         series=row.series,
         need=need,
+    )
+
+
+def _first_attempt(shard: int, row: FirstRow, attempt_id: UUID, began_at: datetime) -> BegunAttempt:
+    due = moment(row.scheduled_at)
+    is_planned = row.occurrence_at == row.scheduled_at  # as most are
+    status = Status(
+        scheduled_at=due,
+        occurrence_no=row.occurrence_no,
+        occurrence_at=due if is_planned else moment(row.occurrence_at),
+        expires_at=moment_or_none(row.expires_at),
+        attempts=1,
+    )
+    spec = _SPECS.read(row.spec)
+    deadline = began_at + timedelta(0, 0, row.timeout_us)
+    return BegunAttempt(
+        shard, row.id, row.guid, attempt_id, spec, status, due, began_at, deadline, row.series
     )
 
 
@@ -310,8 +390,9 @@ def confirm_attempts(
 
 def find_begun_in(connection: Connection, shard: int, batch: str) -> Iterator[BegunAttempt]:
     """The due time is gone by now; such attempts are shown as begun on time."""
-    for row in _due_rows(connection, SQL["find_begun"], {"shard": shard}):
-        attempt_id = derive_attempt_id(batch, row.guid)
+    rows = _due_rows(connection, SQL["find_begun"], {"shard": shard})
+    attempt_ids, _ = _derive_attempt_ids(batch, [row.guid for row in rows])
+    for row, attempt_id in zip(rows, attempt_ids, strict=True):
         if row.attempt_id == attempt_id:
             yield begun_of(shard, row, attempt_id, moment(row.scheduled_at), row.need)
 

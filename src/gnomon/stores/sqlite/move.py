@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
@@ -21,13 +21,20 @@ Connection = sqlite3.Connection
 
 ALWAYS_US = 2**63 - 1
 EVER_SINCE = (-ALWAYS_US, b"")
+# Of these rows, in these lanes: how many it began.
+BeginArrivals = Callable[[Parameters, Mapping[Lane, datetime]], int]
 OVERDUE_US = 1_000_000  # a helper leaves younger rows to the owner
 
 
 def move_held(
-    connection: Connection, holdings: Sequence[HeldShard], limit: int, now: datetime
+    connection: Connection,
+    holdings: Sequence[HeldShard],
+    limit: int,
+    now: datetime,
+    *,
+    begin: BeginArrivals | None = None,
 ) -> MoveResult:
-    """Move rows of shards whose lease is the given one."""
+    """Move rows of shards whose lease is the given one. `begin` may begin some on the way."""
     filled = filled_shards(connection, [holding.shard for holding in holdings])
     return _move_heads(
         connection,
@@ -37,6 +44,7 @@ def move_held(
             if holding.shard in filled
         ],
         now,
+        begin,
     )
 
 
@@ -88,7 +96,12 @@ def _head(shard: int, limit: int, **fence: object) -> Parameters:
     return {"shard": shard, "limit": limit, **anything, **fence}
 
 
-def _move_heads(connection: Connection, heads: Sequence[Parameters], now: datetime) -> MoveResult:
+def _move_heads(
+    connection: Connection,
+    heads: Sequence[Parameters],
+    now: datetime,
+    begin: BeginArrivals | None = None,
+) -> MoveResult:
     """Move the oldest rows of shards, as far as the fence lets them go."""
     lanes: dict[Lane, datetime] = {}
     marks: dict[int, datetime] = {}
@@ -100,8 +113,14 @@ def _move_heads(connection: Connection, heads: Sequence[Parameters], now: dateti
             continue
         shard, last_at = wanted["shard"], last["created_at"]
         rows = _rows(shard, last)
-        lanes |= _moved_lanes(connection, rows)
-        count += _move_rows(connection, rows)
+        moved_lanes = _moved_lanes(connection, rows)
+        begun_count = begin(rows, moved_lanes) if begin is not None else 0
+        if begun_count < last["count"]:
+            lanes |= moved_lanes
+            begun_count += _move_rows(connection, rows)
+        else:
+            connection.execute(SQL["move_delete"], rows)
+        count += begun_count
         marks[shard] = moment(last_at)
         more = more or last["count"] == wanted["limit"]
     return MoveResult(count=count, lanes=lanes, marks=marks, more=more, now=now)

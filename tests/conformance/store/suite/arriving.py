@@ -201,6 +201,24 @@ class TestArrived:
         assert Recorded.APPLIED is await given.recorded(again)
         assert [] == list(await store.installation.doctor())
 
+    async def test_what_was_attempted_before_begins_with_its_next_attempt(
+        self, store: Store, given: Given
+    ) -> None:
+        """It arrives again: somebody wants it now."""
+        action = await given.created(retry=retrying(3))
+        holdings = await given.holdings()
+        (begun,) = (await arrive(store, holdings)).begun
+        assert Recorded.APPLIED is await given.recorded(begun, Failed(error="no"))
+        await store.actions.run_now(action.meta.id, given.entropy.guid(), if_match=None)
+
+        arrived = (await arrive(store, holdings)).begun  # or it is only moved
+        (again,) = [*arrived, *(await given.begin()).begun]
+
+        assert (2, 1) == (again.status.attempts, again.status.failed)
+        assert Recorded.APPLIED is await given.recorded(again)
+        assert 2 == (await given.action(action.meta.id)).status.attempts
+        assert [] == list(await store.installation.doctor())
+
     async def test_a_late_result_takes_the_old_row_along(self, store: Store, given: Given) -> None:
         """Replaced while it ran: the new generation's row is all that is left."""
         old = await given.created()

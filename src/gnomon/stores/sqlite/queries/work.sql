@@ -81,6 +81,42 @@ DELETE FROM incoming_queue
 WHERE shard_id = :shard AND (created_at, guid) >= (:first_at, :first_guid)
     AND (created_at, guid) <= (:last_at, :last_guid);
 
+-- name: arrive_due
+-- What of the moved rows is due in a lane and never was attempted: it goes the short way, into the
+-- queue as a running row. A row that is there already stays as it is, and what was attempted before
+-- goes the long way.
+SELECT json_group_array(json_array(
+    hex(guid), scheduled_at, id, timeout_us, occurrence_no, occurrence_at, expires_at, spec,
+    nullif(hex(series), '')
+))
+FROM (
+    SELECT
+        i.guid, i.scheduled_at, a.id, a.timeout_us, a.occurrence_no, a.occurrence_at, a.expires_at,
+        CAST(a.spec AS TEXT) AS spec, a.series
+    FROM incoming_queue AS i
+    CROSS JOIN scheduled_action AS a
+    WHERE i.shard_id = :shard AND (i.created_at, i.guid) >= (:first_at, :first_guid)
+        AND (i.created_at, i.guid) <= (:last_at, :last_guid)
+        AND i.queue = :queue AND i.priority = :priority AND i.scheduled_at <= :now
+        AND a.shard_id = i.shard_id AND a.guid = i.guid AND a.state = 'active' AND a.attempts = 0
+        AND (a.expires_at IS NULL OR a.expires_at > :now)
+        AND NOT EXISTS (SELECT 1 FROM processing_queue AS p WHERE p.guid = i.guid)
+    LIMIT :limit
+);
+
+-- name: arrive_stamp
+-- They run: `timeouts` has the timeout of each, `packed` its guid and attempt id, 16 bytes and 16
+-- bytes. A row that came meanwhile would end it all: the guid is the key.
+INSERT INTO processing_queue (
+    shard_id, guid, queue, priority, scheduled_at, attempt_id, attempts, running, began_at,
+    deadline_at, owner
+)
+SELECT
+    :shard, substr(:packed, s.key * 32 + 1, 16), :queue, :priority,
+    :now + min(s.value, :window_us) + :grace_us, substr(:packed, s.key * 32 + 17, 16), 1, 1, :now,
+    :now + s.value, :owner
+FROM json_each(:timeouts) AS s;
+
 -- name: begin_due
 -- The fence of begin: the lease, due, not running, the current generation, active, not expired. A
 -- helper has no lease: it begins overdue rows of a shard that is free, or whose owner keeps silent.
