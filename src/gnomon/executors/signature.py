@@ -80,17 +80,18 @@ def to_json(value: object) -> object:
         built = msgspec.to_builtins(
             value, str_keys=True, enc_hook=build_foreign, order="deterministic"
         )
-        return _without_tuples(built)
+        return _copied(built)
     except (ValueError, RecursionError) as exc:
         raise TypeError(f"cannot be written as JSON: {exc}") from None
 
 
-def _without_tuples(value: object) -> object:
+def _copied(value: object) -> object:
+    """The same JSON in lists and dicts of its own, without tuples."""
     match value:
         case list() | tuple():
-            return [_without_tuples(part) for part in value]
+            return [_copied(part) for part in value]
         case dict():
-            return {name: _without_tuples(part) for name, part in value.items()}
+            return {name: _copied(part) for name, part in value.items()}
     return value
 
 
@@ -191,10 +192,15 @@ class CallSignature:
     def decode(
         self, args: Sequence[object], kwargs: Mapping[str, object]
     ) -> tuple[Sequence[object], Mapping[str, object]]:
-        """Stored arguments as the function wants them. Errors: Misfit, and whatever the user's own
-        types raise."""
+        """Stored arguments as the function wants them, and its own: it may change a list that it is
+        given, and other attempts share the spec. Errors: Misfit, and whatever the user's own types
+        raise."""
         if not self._is_filled_by(args, kwargs):
             self._check_bound(args, kwargs)
+        if args:
+            args = [_copied(value) for value in args]
+        if kwargs:
+            kwargs = {name: _copied(value) for name, value in kwargs.items()}
         parameters = self._parameters or self.resolve()
         if parameters.is_plain:
             return args, kwargs

@@ -229,6 +229,25 @@ def test_stored_arguments_that_do_not_fit_are_told(case: str) -> None:
 # -- annotations that cannot be used --------------------------------------------------------------
 
 
+@pytest.mark.parametrize("annotation", ["", ": list"])
+def test_a_function_may_change_what_it_is_given(annotation: str) -> None:
+    """What is stored is shared: by the next attempt, and by actions with the same spec."""
+    names: dict[str, Any] = {}
+    exec(f"def grow(attempt, items{annotation}, *, more=None): ...", names)
+    signature = CallSignature("grow", names["grow"])
+    stored: list[object] = [[1, {"deep": [2]}]]
+    for given in (signature.decode(stored, {"more": stored}), signature.decode(stored, {})):
+        (items,), named = given
+        assert [1, {"deep": [2]}] == items
+        assert isinstance(items, list)
+        items[1]["deep"].append(3)
+        items.append(4)
+        if named:
+            assert isinstance(named["more"], list)
+            named["more"].clear()
+    assert [[1, {"deep": [2]}]] == stored
+
+
 def test_an_annotation_that_two_types_share_is_refused_at_import() -> None:
     """Nobody could say which of them was stored."""
     with pytest.raises(gnomon.ConfigurationError, match="the annotation of its argument 'it' has"):

@@ -307,7 +307,7 @@ def _begin_arrivals(
 
 
 def _derive_attempt_ids(batch: str, guids: Sequence[UUID]) -> tuple[list[UUID], bytes]:
-    """The id of each, as SQL's `md5(batch::text || guid::text)::uuid`: who knows the batch finds it.
+    """The id of each: SQL's `md5(batch::text || guid::text)::uuid`; who knows the batch finds it.
     And guids and ids in turn, 16 bytes and 16 bytes."""
     packed, ids = list[bytes](), list[str]()
     for guid in guids:
