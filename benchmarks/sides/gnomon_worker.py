@@ -18,6 +18,7 @@ import gnomon.worker.pump
 from benchmarks.profiling import StoreProfile
 from benchmarks.sides.worker import Tally, options
 from gnomon.app import App
+from gnomon.cli.process import calm_collector
 from gnomon.config import HttpConfig, Settings
 from gnomon.config.targets import TargetTable
 from gnomon.contracts.observer import SilentObserver
@@ -79,6 +80,7 @@ async def work(url: str, *, profiled: bool, signed: str | None, timed: bool) -> 
     async with app:
         if profiled:
             profile.attach(app)
+        calm_collector()  # as `gnomon worker` does
         await asyncio.to_thread(tally.wait_go)
         stop = asyncio.Event()
         working = asyncio.create_task(app.work(stop))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 
 import uvloop
 
@@ -11,6 +10,7 @@ from benchmarks.sides.gnomon_worker import Complaints
 from benchmarks.sides.stage_chain import Document, chain
 from benchmarks.sides.worker import Tally, options
 from gnomon.app import App
+from gnomon.cli.process import calm_collector
 from gnomon.stages import Stages
 
 
@@ -23,7 +23,7 @@ async def work(url: str, *, remote: str | None, fused: bool) -> None:
         else:
             stages.remote("s1", remote, tls=False, backfill=False)
         await asyncio.to_thread(tally.wait_go)
-        gc.freeze()  # as `gnomon worker` does
+        calm_collector()  # as `gnomon worker` does
         stop = asyncio.Event()
         working = asyncio.create_task(app.work(stop))
         stopped = asyncio.create_task(asyncio.to_thread(tally.wait_stop))
