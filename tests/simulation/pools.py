@@ -18,7 +18,7 @@ from gnomon.contracts.store import Selection, Store
 from gnomon.model.errors import GnomonError, StoreUnavailable
 from gnomon.stores.postgres import POOL_SIZE_DEFAULT
 from gnomon.stores.postgres.connection import ACQUIRE_TIMEOUT_S, LEASE_POOL_SIZE, WIDE_POOL_SIZE
-from gnomon.testing.faulty import NO_ROLES
+from gnomon.testing.faulty import ROLES
 from tests.simulation.history import History
 
 if TYPE_CHECKING:
@@ -68,9 +68,7 @@ class Pools:
     def around(self, store: Store) -> Store:
         """The store, as the process gets to it."""
         roles: dict[str, Any] = {
-            field.name: PooledRole(field.name, getattr(store, field.name), self)
-            for field in msgspec.structs.fields(Store)
-            if field.name not in NO_ROLES
+            role: PooledRole(role, getattr(store, role), self) for role in ROLES
         }
         return msgspec.structs.replace(store, **roles)
 

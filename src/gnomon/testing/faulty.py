@@ -20,6 +20,9 @@ from gnomon.model.errors import StoreUnavailable
 Verb = Callable[..., Awaitable[Any]]
 
 NO_ROLES = ("capabilities", "wakeups", "close", "joining")  # of the fields of a store
+# Found once: every simulated process has a store of its own, and to ask a struct for its fields is
+# to read their annotations again.
+ROLES = tuple(field.name for field in msgspec.structs.fields(Store) if field.name not in NO_ROLES)
 
 
 @dataclass(slots=True)
@@ -79,11 +82,7 @@ class FaultyStore:
         self.stalled_until = 0.0  # in loop time: calls wait until then and go through
         self._source = source
         self._watcher = watcher or Watcher()
-        roles: dict[str, Any] = {
-            field.name: _Role(self, getattr(inner, field.name))
-            for field in msgspec.structs.fields(Store)
-            if field.name not in NO_ROLES
-        }
+        roles: dict[str, Any] = {role: _Role(self, getattr(inner, role)) for role in ROLES}
         roles["wakeups"] = _FaultyWakeups(self, inner.wakeups)
         self.store: Store = msgspec.structs.replace(inner, close=_never_closed, **roles)
 
