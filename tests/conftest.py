@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.fixtures.authority import NOBODY
+
 settings.register_profile("gnomon", deadline=None)  # a busy machine is no reason to fail
 settings.load_profile("gnomon")
 
@@ -36,6 +38,11 @@ pytest_plugins = [
 ]
 
 HERE = Path(__file__).parent
+
+# Whoever speaks TLS, and whoever imports aiohttp, reads all authorities of the machine: 60 ms each
+# time, twice in every server that a test starts. No test speaks to anybody out there, but for pip.
+os.environ.setdefault("SSL_CERT_FILE", str(NOBODY))
+
 # The whole of a test that starts processes or lives through many worlds, on a machine that has much
 # else to do. It is there for what hangs: the waits in a test are shorter.
 TIMEOUTS_S = {"fault": 600, "acceptance": 600, "simulation": 600}
