@@ -92,7 +92,7 @@ async def tally_us(stand: Stand) -> float:
     for _ in range(REPEATS):
         tally.begun({attempts[0][0].spec.queue: len(attempts)})
         for begun, finish in attempts:
-            tally.ended(begun, finish, 0.0)
+            tally.ended(begun.spec.queue, finish, 0.0, 0.0)
         tally.take()
     return (time.process_time() - began) / REPEATS / len(attempts) * 1e6
 

@@ -74,7 +74,6 @@ SERVED = {
     "actions.run_now": "change",
     "programs.remove_declared": "change",
     "work.move_silent": "move",
-    "work.move_and_begin": "move, begin",
     "entities.swap_state": "save",
     "queues.claim": "load",
     "queues.commit": "save, row, enqueue",

@@ -73,7 +73,7 @@ class DueRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class FirstRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """An arrival that was never attempted, in the order of `arrive_due`."""
+    """An arrival that was never attempted, in the order of `move_and_begin_due`."""
 
     guid: UUID
     scheduled_at: int
@@ -287,7 +287,7 @@ def _begin_arrivals(
         if lanes[lane] > terms.now or room <= 0:
             continue
         wanted = rows | lane_row(lane) | {"now": terms.now_us, "limit": room}
-        (text,) = connection.execute(SQL["arrive_due"], wanted).fetchone()
+        (text,) = connection.execute(SQL["move_and_begin_due"], wanted).fetchone()
         due = _FIRST_ROWS.decode(text)
         if not due:
             continue
@@ -300,7 +300,7 @@ def _begin_arrivals(
             "grace_us": terms.grace_us,
             "owner": terms.owner,
         }
-        connection.execute(SQL["arrive_stamp"], stamp)
+        connection.execute(SQL["move_and_begin_stamp"], stamp)
         left[lane.queue] = room - len(due)
         for row, attempt_id in zip(due, attempt_ids, strict=True):
             yield _first_attempt(lane.shard, row, attempt_id, terms.now)

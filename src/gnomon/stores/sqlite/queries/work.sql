@@ -81,7 +81,7 @@ DELETE FROM incoming_queue
 WHERE shard_id = :shard AND (created_at, guid) >= (:first_at, :first_guid)
     AND (created_at, guid) <= (:last_at, :last_guid);
 
--- name: arrive_due
+-- name: move_and_begin_due
 -- What of the moved rows is due in a lane and never was attempted: it goes the short way, into the
 -- queue as a running row. A row that is there already stays as it is, and what was attempted before
 -- goes the long way.
@@ -104,7 +104,7 @@ FROM (
     LIMIT :limit
 );
 
--- name: arrive_stamp
+-- name: move_and_begin_stamp
 -- They run: `timeouts` has the timeout of each, `packed` its guid and attempt id, 16 bytes and 16
 -- bytes. A row that came meanwhile would end it all: the guid is the key.
 INSERT INTO processing_queue (
