@@ -10,7 +10,7 @@ import msgspec
 
 from gnomon.contracts.store import BegunAttempt, LapsedRow
 from gnomon.model.action import Action, Attempt, Meta, State, Status
-from gnomon.model.codec import read_attempt
+from gnomon.model.codec import read_attempt, read_spec
 from gnomon.stores._specs import SpecCache
 from gnomon.stores.postgres.connection import Row
 
@@ -24,7 +24,8 @@ class Decoder:
         self.spec = SpecCache().read
 
     def action_of(self, row: Row) -> Action:
-        """Live or finished: the columns of `get_live`, `get_finished` and the listing."""
+        """Live or finished: the columns of `get_live`, `get_finished` and the listing. Its spec is
+        its reader's own: he may change what is inside, and nobody else's attempt with it."""
         state = _STATES[row["state"]]
         return Action(
             meta=Meta(
@@ -34,7 +35,7 @@ class Decoder:
                 created_at=row["created_at"],
                 updated_at=row["updated_at"],
             ),
-            spec=self.spec(row["spec"]),
+            spec=read_spec(row["spec"]),
             status=_finished_status(row) if state.is_terminal else _live_status(row),
         )
 

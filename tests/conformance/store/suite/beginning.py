@@ -12,6 +12,7 @@ import msgspec
 
 from gnomon.contracts.store import BeginRequest, BegunAttempt, Lane, Store
 from gnomon.model.outcome import Failed
+from gnomon.model.spec import Python
 from tests.conformance.store.suite.given import (
     HOUR,
     NOTHING,
@@ -46,6 +47,21 @@ class TestBegin:
         assert action.status.scheduled_at == begun.scheduled_at
         assert result.now == begun.began_at
         assert timedelta(seconds=7) == begun.deadline - begun.began_at
+
+    async def test_what_a_reader_changes_is_his_own(self, given: Given) -> None:
+        """Arguments are lists: who reads an action may change them, and no attempt sees it."""
+        effect = Python(function="send", args=[["ann"]])
+        await given.moved("one", action=effect)
+        await given.moved("two", action=msgspec.structs.replace(effect))
+        for _ in range(2):  # what is read first may be remembered
+            shown = (await given.action("one")).spec.action
+            assert isinstance(shown, Python)
+            assert [["ann"]] == shown.args
+            shown.args.append("bob")
+
+        begun = (await given.begin()).begun
+
+        assert [effect] * 2 == [one.spec.action for one in begun]
 
     async def test_the_status_is_the_one_it_began_with(self, store: Store, given: Given) -> None:
         """Counters of earlier attempts, for the transition to count on."""
