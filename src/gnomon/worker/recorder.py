@@ -4,7 +4,8 @@ A result is worth its attempt: it is kept in memory and tried again until the st
 An answer that was lost is no harm, because the store recognises a repeated result.
 
 An action may be held by a transaction of its user's, for as long as he likes. Its result waits
-apart, with growing pauses, and holds up no other.
+apart, with growing pauses, and holds up no other. So does one that the store goes on refusing as if
+it were unavailable, while it takes others.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ FLUSH_AFTER_PACES = 3  # where statements are dear: nobody's time depends on it
 FLUSHES_MAX = 2  # at once: one is written while the next is prepared
 RETRY_FIRST_S = 0.05
 RETRY_MAX_S = 2.0
+TOGETHER_MAX = 5  # tries of a batch, before it is asked whether one of it is the reason
 
 
 class HeldResult(NamedTuple):
@@ -129,14 +131,20 @@ class ResultRecorder:
         return asyncio.get_running_loop().time()
 
     async def _flush(self, batch: list[FinishRequest]) -> None:
-        results: Sequence[Recorded] = ()
+        results: Sequence[Recorded] | None = None
         with AttemptBoundary(Exception) as attempt:  # one result may be lost, never all
             results = await self._written(batch)
         if attempt.error is not None:
             await self._flush_apart(batch, attempt.error)
-            return
-        self._observer.observe("finish_batch", len(batch))
-        self._note(batch, results)
+        elif results is not None:
+            self._observer.observe("finish_batch", len(batch))
+            self._note(batch, results)
+        elif len(batch) == 1:
+            self._put_off(batch[0])
+        else:  # at once: what is refused in one half holds up nothing of the other
+            async with asyncio.TaskGroup() as group:
+                for half in (batch[: len(batch) // 2], batch[len(batch) // 2 :]):
+                    group.create_task(self._flush(half))
 
     async def _flush_apart(self, batch: list[FinishRequest], exc: Exception) -> None:
         """The store cannot write one of these: find it. Its attempt will count as interrupted."""
@@ -150,12 +158,29 @@ class ResultRecorder:
         self._dropped(batch[0])
         self._forget(batch)
 
-    async def _written(self, batch: list[FinishRequest]) -> Sequence[Recorded]:
+    async def _written(self, batch: list[FinishRequest]) -> Sequence[Recorded] | None:
+        """What became of each; None if the store refuses them, but not all others. What it takes
+        alone leaves the batch."""
         delay_s = RETRY_FIRST_S
+        tries = 1
         while (results := await self._try(batch)) is None:
+            if tries >= TOGETHER_MAX and (len(batch) == 1 or await self._is_one_taken(batch)):
+                return None
             await asyncio.sleep(delay_s)
             delay_s = min(delay_s * 2, RETRY_MAX_S)
+            tries += 1
         return results
+
+    async def _is_one_taken(self, batch: list[FinishRequest]) -> bool:
+        """Whether the store takes the first of them by itself. If not, another one is asked about
+        the next time: this one may be the reason."""
+        results = await self._try(batch[:1])
+        first = batch.pop(0)
+        if results is None:
+            batch.append(first)
+            return False
+        self._note([first], results)
+        return True
 
     async def _try(self, batch: list[FinishRequest]) -> Sequence[Recorded] | None:
         try:
@@ -168,6 +193,7 @@ class ResultRecorder:
     def _note(self, batch: Sequence[FinishRequest], results: Sequence[Recorded]) -> None:
         for finish, result in zip(batch, results, strict=True):
             if result is Recorded.HELD:
+                self._tell_held(finish)
                 self._put_off(finish)
             else:
                 if self._pauses:
@@ -186,11 +212,13 @@ class ResultRecorder:
         if not self._unwritten:
             self._idle.set()
 
-    def _put_off(self, finish: FinishRequest) -> None:
-        before_s = self._pauses.get(finish.attempt_id)
-        if before_s is None:
+    def _tell_held(self, finish: FinishRequest) -> None:
+        if finish.attempt_id not in self._pauses:
             self._observer.count("results", recorded=Recorded.HELD.value)
             self._observer.event("result_held", action=finish.id)
+
+    def _put_off(self, finish: FinishRequest) -> None:
+        before_s = self._pauses.get(finish.attempt_id)
         pause_s = RETRY_FIRST_S if before_s is None else min(before_s * 2, RETRY_MAX_S)
         self._pauses[finish.attempt_id] = pause_s
         self._held_count += 1

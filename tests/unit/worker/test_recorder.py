@@ -101,6 +101,64 @@ async def test_a_result_that_cannot_be_written_costs_no_other_one() -> None:
     assert "result_dropped" in audience.events
 
 
+@pytest.mark.parametrize("count", [1, 2, 25])
+async def test_what_is_refused_for_long_holds_up_no_other(
+    monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """An engine may call it unavailable what is one row's fault; it is tried again apart, and not
+    lost. More of them than there are writers."""
+    monkeypatch.setattr("gnomon.worker.recorder.RETRY_FIRST_S", 0.001)
+    monkeypatch.setattr("gnomon.worker.recorder.RETRY_MAX_S", 0.002)
+    refused = {"a0", "a1", "a7", "a13"}
+    book, seen, seen_while_refused = Book(), list[str](), list[str]()
+    real = book.finish
+
+    async def refuse(finishes: Sequence[FinishRequest], *, owner: str) -> Sequence[Recorded]:
+        if refused & {finish.id for finish in finishes}:
+            raise StoreUnavailable("a node was lost")
+        return await real(finishes, owner=owner)
+
+    book.finish = refuse  # type: ignore[method-assign]
+    recorder = ResultRecorder(
+        cast("WorkStore", cast("Any", book)),
+        owner="me",
+        batch=10,
+        observer=Audience(),
+        recorded=lambda result, _: seen.append(result.id),
+    )
+    names = {f"a{number}" for number in range(count)}
+    async with asyncio.TaskGroup() as group:
+        writing = group.create_task(recorder.keep_writing())
+        for number in range(count):
+            recorder.put(finish(number))
+        async with asyncio.timeout(30):
+            while set(seen) != names - refused:
+                await asyncio.sleep(0.001)
+            recorder.put(finish(100))  # later ones find a writer, too
+            while "a100" not in seen:
+                await asyncio.sleep(0.001)
+            seen_while_refused += seen
+            refused.clear()
+            await recorder.idle()
+        writing.cancel()
+    assert len(seen_while_refused) == len(set(seen_while_refused))
+    assert sorted(names | {"a100"}) == sorted(seen)
+    assert 0 == recorder.backlog
+
+
+async def test_a_store_that_is_away_for_long_is_asked_seldom(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nobody is answered, so the batch stays together: its tries, and one of a part each time."""
+    monkeypatch.setattr("gnomon.worker.recorder.RETRY_FIRST_S", 0.0)
+    monkeypatch.setattr("gnomon.worker.recorder.RETRY_MAX_S", 0.0)
+    book = Book(failures=40)
+    seen, audience = await recorded_by(book, 8, batch=8)
+    assert 8 == len(seen)
+    assert [8] == [len(batch) for batch in book.batches]
+    assert 40 == audience.counts["store_errors"]
+
+
 async def test_a_held_result_is_tried_again_by_itself() -> None:
     """Somebody holds its action: the others are written once, and it is written in the end."""
     book = Book(held={"a1": 3})
