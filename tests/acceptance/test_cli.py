@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 from gnomon.app import App
 from gnomon.cli.page import cli_page
 from gnomon.cli.root import root
+from tests.fixtures.commands import run_command
 from tests.fixtures.postgres import PostgresSchema
 
 pytestmark = pytest.mark.acceptance
@@ -46,11 +47,8 @@ class Shell:
     def run(
         self, *arguments: str, code: int = 0, stdin: str = "", environ: dict[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            [sys.executable, "-m", "gnomon", *arguments], cwd=self.folder, input=stdin, text=True,
-            env={**self.environment, **(environ or {})}, capture_output=True, timeout=200,
-            check=False,
-        )  # fmt: skip
+        environ = {**self.environment, **(environ or {})}
+        done = run_command(arguments, folder=self.folder, environ=environ, stdin=stdin)
         assert code == done.returncode, done.stdout + done.stderr
         assert "Traceback" not in done.stderr
         return done

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.fixtures.commands import run_command
 from tests.fixtures.postgres import PostgresSchema
 from tests.fixtures.processes import Processes
 
@@ -40,10 +41,7 @@ class Folder:
     def run(
         self, *arguments: str, code: int = 0, **environ: str
     ) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            [sys.executable, "-m", "gnomon", *arguments], cwd=self.path, text=True,
-            env={**self.environment, **environ}, capture_output=True, timeout=200, check=False,
-        )  # fmt: skip
+        done = run_command(arguments, folder=self.path, environ={**self.environment, **environ})
         assert code == done.returncode, done.stdout + done.stderr
         assert "Traceback" not in done.stderr
         return done
