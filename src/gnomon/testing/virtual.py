@@ -12,16 +12,15 @@ import asyncio
 import heapq
 import random
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Coroutine, Generator
 from contextvars import Context, ContextVar, copy_context
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVarTuple, Unpack
+from typing import Any
 from uuid import UUID
 
 from gnomon.clock import uuid7
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
-Args = TypeVarTuple("Args")
 TASKS_KEPT = 64  # a process forgets its ended tasks when it has this many
 
 
@@ -34,8 +33,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     # What the base class has but does not declare.
     _ready: deque[asyncio.Handle]
-    # Here with their times in front, so that a comparison of two is one of numbers.
-    _scheduled: list[tuple[float, asyncio.TimerHandle]]
+    _scheduled: list[asyncio.TimerHandle]
 
     def __init__(self) -> None:
         super().__init__()
@@ -61,51 +59,18 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             process.remember(task)
         return task
 
-    # Most of what a simulated world does is to wait: the three below do the same as those of the
-    # base class, without its questions about threads, debugging and a closed loop.
-
-    def call_soon(
-        self,
-        callback: Callable[[Unpack[Args]], object],
-        *args: *Args,
-        context: Context | None = None,
-    ) -> asyncio.Handle:
-        handle = asyncio.Handle(callback, args, self, context)
-        self._ready.append(handle)
-        return handle
-
-    def call_later(
-        self,
-        delay: float,
-        callback: Callable[[Unpack[Args]], object],
-        *args: *Args,
-        context: Context | None = None,
-    ) -> asyncio.TimerHandle:
-        return self.call_at(self._now + delay, callback, *args, context=context)
-
-    def call_at(
-        self,
-        when: float,
-        callback: Callable[[Unpack[Args]], object],
-        *args: *Args,
-        context: Context | None = None,
-    ) -> asyncio.TimerHandle:
-        timer = asyncio.TimerHandle(when, callback, args, self, context)
-        heapq.heappush(self._scheduled, (when, timer))
-        return timer
-
     def _run_once(self) -> None:
         """One round: what is ready now, else what the next timer brings."""
         self.rounds += 1
         scheduled, ready = self._scheduled, self._ready
-        while scheduled and scheduled[0][1].cancelled():
-            heapq.heappop(scheduled)
+        while scheduled and scheduled[0].cancelled():
+            _unschedule(scheduled)
         if not ready:
             if not scheduled:
                 raise Deadlock("nothing is ready and no timer is set")
-            self._now = max(self._now, scheduled[0][0])
-        while scheduled and scheduled[0][0] <= self._now:
-            ready.append(heapq.heappop(scheduled)[1])
+            self._now = max(self._now, scheduled[0].when())
+        while scheduled and scheduled[0].when() <= self._now:
+            ready.append(_unschedule(scheduled))
         for _ in range(len(ready)):
             handle = ready.popleft()
             if not handle.cancelled() and not (self._frozen and self._is_deferred(handle)):
@@ -124,6 +89,12 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def _resume(self, handles: deque[asyncio.Handle]) -> None:
         self._ready.extend(handles)
+
+
+def _unschedule(scheduled: list[asyncio.TimerHandle]) -> asyncio.TimerHandle:
+    handle = heapq.heappop(scheduled)
+    handle._scheduled = False  # type: ignore[attr-defined]  # noqa: SLF001
+    return handle
 
 
 class VirtualProcess:
