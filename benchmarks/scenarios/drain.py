@@ -18,7 +18,7 @@ from benchmarks.report import Cost, Result, Sample, median_cost, middle, peer_of
 from benchmarks.sides.gnomon import all_recorded, create_all, gnomon_crew, opened, requests
 from benchmarks.stand import Stand
 
-GOALS = {"postgres": ("PgQueuer", 2.0), "sqlite": ("huey", 3.0)}
+GOALS = {"postgres": ("PgQueuer", 2.0), "sqlite": ("huey", 5.0)}
 LOOK_S = 0.005
 
 
