@@ -86,6 +86,16 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Shell:
     return found
 
 
+def test_a_command_that_hangs_leaves_nothing_to_the_next(shell: Shell) -> None:
+    """Of the process that these tests fork commands off: neither its answer nor itself."""
+    options = {"folder": shell.folder, "environ": shell.environment}
+    with pytest.raises(TimeoutError):
+        run_command(["up", "--port", "0"], timeout_s=2, **options)  # type: ignore[arg-type]
+    done = run_command(["action", "get", "nobody", *shell.target], **options)  # type: ignore[arg-type]
+    assert 0 < done.returncode
+    assert "nobody" in done.stderr
+
+
 def test_life_of_an_action(shell: Shell) -> None:
     """Create, get, list, pause, resume, run, delete, retry: each shows what it made."""
     created = shell.action("create", "--id", "a", "--at", FUTURE, "--mock", "--label", "k=v")

@@ -18,9 +18,8 @@ from tests.fault.stage import Stage, all_done, create_all, request, stop_all, un
 pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 IS_FULL = bool(os.environ.get("GNOMON_FAULT_FULL"))
-# The promise is two seconds, and `make fault-full` holds it. A machine that runs all tests at once
-# may stand still for longer than that: there it is far from what a kill cost before, whatever the
-# load, and far from what a healthy machine takes.
+# `make fault-full` holds the promise, two seconds. The default run asks for less: a machine that
+# runs all tests at once may stand still for longer. What a kill cost before is far from it, too.
 RECOVERED_MAX_S = 2.0 if IS_FULL else 20.0
 KILLS = 5 if IS_FULL else 1  # of each engine, with and without sibling
 HELD = 24

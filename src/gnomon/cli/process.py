@@ -73,7 +73,7 @@ def stop_with_stdin(stop: asyncio.Event) -> None:
 
 def calm_collector() -> None:
     """Let Python look for garbage seldom, in a process that is all ours. What was loaded so far
-    stays, and attempts leave none behind: to look at them each 700 objects costs a tenth."""
+    stays, and attempts leave none behind: to look at them every 700 objects costs a tenth."""
     gc.freeze()
     gc.set_threshold(YOUNG_MAX, *gc.get_threshold()[1:])
 

@@ -79,6 +79,28 @@ class TestArrive:
         assert 2 == arrived.moved.count
         assert later.status.scheduled_at == arrived.moved.lanes[Lane(0, "default", 5)]
 
+    async def test_only_what_is_due_begins_and_only_of_queues_with_room(
+        self, store: Store, given: Given
+    ) -> None:
+        """Whatever arrived beside it in the same shard and lane; a retry waits in its own lane."""
+        for number in range(12):
+            await given.created(f"now{number}", priority=number % 2, retry=retrying(1))
+            await given.created(f"later{number}", due_in=HOUR)
+            await given.created(f"other{number}", queue="other")
+
+        holdings = await given.holdings()
+        arrived = await arrive(store, holdings, room={"default": 100})
+
+        assert {f"now{number}" for number in range(12)} == {one.id for one in arrived.begun}
+        assert 12 == len(arrived.begun)
+        assert all(one.scheduled_at <= one.began_at for one in arrived.begun)
+        for one in arrived.begun:
+            assert Recorded.APPLIED is await given.recorded(one, Failed(error="no"))
+        lanes = await store.work.list_lanes(holdings)
+        own = {(one.shard, "default", one.spec.priority, "") for one in arrived.begun}
+        assert own <= set(map(tuple, lanes))
+        assert [] == list(await store.installation.doctor())
+
     async def test_no_more_is_begun_than_there_is_room(self, store: Store, given: Given) -> None:
         """The rest is moved and due; a queue without room is not begun at all."""
         for _ in range(5):
