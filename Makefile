@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 DATA := $(or $(GNOMON_DATA),$(CURDIR)/var)
-SEEDS ?= 2000
+SEEDS ?= 500
 PYTHON_FOLDERS := $(wildcard src tests benchmarks examples scripts)
 TYPED_FOLDERS := $(wildcard src tests benchmarks)
 SETUP_STAMP := $(VENV)/.setup-done
@@ -121,7 +121,7 @@ test-setup: $(SETUP_STAMP) ## Install PostgreSQL, PgBouncer, RabbitMQ and Chromi
 	@scripts/test-setup
 
 .PHONY: test
-test: test-setup ## Everything, in stages, with 2,000 simulation seeds (SEEDS=n for another number)
+test: test-setup ## Everything, in stages, with 500 simulation seeds (SEEDS=2000: as many as continuous integration)
 	@SEEDS=$(SEEDS) scripts/test
 
 .PHONY: test-unit

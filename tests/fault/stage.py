@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from inspect import isawaitable
 from pathlib import Path
 from typing import Any
@@ -98,8 +99,10 @@ class Stage:
         let_go_file(self.log).touch()
 
     async def started(self, count: int, *, timeout_s: float = WAIT_S) -> None:
-        """Wait until the receiver saw that many starts."""
-        await until(lambda: self.start_count() >= count, f"{count} starts", timeout_s=timeout_s)
+        """Wait until the receiver saw that many starts, for as long as there are more."""
+        while (seen := self.start_count()) < count:
+            more = partial(lambda before: self.start_count() > before, seen)
+            await until(more, f"start after {seen} of {count}", timeout_s=timeout_s)
 
     # -- the store --------------------------------------------------------------------------------
 
@@ -195,13 +198,17 @@ async def counted(app: App) -> Counter[State]:
 
 
 async def all_done(app: App, count: int, *, timeout_s: float = WAIT_S) -> None:
-    """Wait until that many actions are done."""
+    """Wait until that many actions are done, for as long as there are more."""
+    seen = 0
 
-    async def done() -> bool:
-        return (await counted(app))[State.DONE] >= count
+    async def more() -> bool:
+        nonlocal seen
+        before, seen = seen, max(seen, (await counted(app))[State.DONE])
+        return seen > before
 
     try:
-        await until(done, f"{count} done actions", timeout_s=timeout_s)
+        while seen < count:
+            await until(more, f"end of an action after {seen} of {count}", timeout_s=timeout_s)
     except AssertionError as exc:
         raise AssertionError(f"{exc}, but {dict(await counted(app))}") from None
 

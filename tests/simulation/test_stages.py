@@ -13,8 +13,9 @@ from gnomon.stages.change_router import ChangeRouter
 from gnomon.stages.held import HeldPauses
 from tests.simulation.staged import live_through
 
-SEEDS = int(os.environ.get("STAGE_SEEDS", "160"))
-PARTS = 8
+# 160 of 2,000: a world of stages takes longer than one of actions. Twenty meet every fault.
+SEEDS = max(20, int(os.environ.get("SEEDS", "500")) * 160 // 2_000)
+PARTS = SEEDS // 20
 SEEDS_MAX = 2_000
 
 

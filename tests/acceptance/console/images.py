@@ -96,6 +96,17 @@ async def show(page: Page, up: Up, place: str, *, width: int, dark: bool) -> lis
     await page.show(width, HEIGHT, dark=dark)
     await page.goto("about:blank")
     await page.goto(f"{up.url}/#/{PLACES[place]}")
+    return await wider(page)
+
+
+async def resize(page: Page, width: int) -> list[str]:
+    """Look at the same in another width; what is too wide for its place."""
+    await page.show(width, HEIGHT)
+    return await wider(page)
+
+
+async def wider(page: Page) -> list[str]:
+    """What is too wide for its place, once all is drawn."""
     await page.wait(IS_DRAWN)
     await page.wait("document.getAnimations().length === 0")
     found: list[str] = await page.evaluate(WIDER)
@@ -167,13 +178,11 @@ def main() -> int:
     parser.add_argument("--place", action="append", choices=PLACES, help="default: all")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
-    program = shutil.which("chromium")
-    assert program, "there is no chromium: `make test-setup` installs it"
     with (
         tempfile.TemporaryDirectory(
             prefix="gnomon-chromium-", ignore_cleanup_errors=True
         ) as profile,
-        running(program, Path(profile)) as browser,
+        running(Path(profile)) as browser,
     ):
         if options.docs:
             asyncio.run(picture_docs(browser, options.folder))
