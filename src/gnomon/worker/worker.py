@@ -367,9 +367,8 @@ class Worker:
             return
         shards = self.leases.part([lock.shard for lock in silent])
         await self._pauses.help(shards, silent=self._config.silent)
-        moved = await self._store.work.move_silent(
-            shards, limit=self._config.move_batch, silent=self._config.silent
-        )
+        limit = max(1, self._config.move_batch // len(shards))  # of each: together one batch
+        moved = await self._store.work.move_silent(shards, limit=limit, silent=self._config.silent)
         self._observer.count("actions_moved", moved.count)
         holdings = [HeldShard(shard=shard, lease_guid=NOBODY) for shard in shards]
         lanes = await self._store.work.list_lanes(holdings)

@@ -233,9 +233,9 @@ class WorkStore(Protocol):
         self, shards: Sequence[int], *, limit: int, silent: timedelta
     ) -> MoveResult:
         """As a helper, see `begin`: move rows of shards that nobody holds, or whose owner has been
-        silent for `silent`. Rows younger than a second are left to the owner. Whoever moves a row
-        takes it away from all others, so an owner that comes back does no harm. No marks are given:
-        it looks from the owner's last saved one on.
+        silent for `silent`, at most `limit` a shard. Rows younger than a second are left to the
+        owner. Whoever moves a row takes it away from all others, so an owner that comes back does
+        no harm. No marks are given: it looks from the owner's last saved one on.
         """
         ...
 
