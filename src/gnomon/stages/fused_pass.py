@@ -172,7 +172,7 @@ class FusedPasses:
         return groups
 
     def _follower(self, fused: _Pass) -> str | None:
-        """The first that may follow: none that can wake it is to come yet."""
+        """The first stage that may run next in this pass: no stage that can still wake it waits."""
         enqueues = fused.enqueues
         waiting = fused.waiting.union([enqueue.stage for enqueue in enqueues if enqueue.ready])
         for enqueue in enqueues:
