@@ -89,7 +89,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Shell:
 def test_a_command_that_hangs_leaves_nothing_to_the_next(shell: Shell) -> None:
     """Of the process that these tests fork commands off: neither its answer nor itself."""
     options = {"folder": shell.folder, "environ": shell.environment}
-    with pytest.raises(TimeoutError):
+    with pytest.raises(subprocess.TimeoutExpired):
         run_command(["up", "--port", "0"], timeout_s=2, **options)  # type: ignore[arg-type]
     done = run_command(["action", "get", "nobody", *shell.target], **options)  # type: ignore[arg-type]
     assert 0 < done.returncode
