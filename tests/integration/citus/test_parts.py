@@ -129,7 +129,7 @@ async def test_a_part_that_is_cut_in_two_is_learned_anew(
     async with app:
         working = asyncio.create_task(app.work(stop))
         await all_done(app, done, "before", 40)
-        cut_in_two(citus, place)
+        await asyncio.to_thread(cut_in_two, citus, place)  # it waits for what the worker does
         await all_done(app, done, "after", 40)
         stop.set()
         await working
