@@ -16,7 +16,7 @@ from benchmarks.processes import Crew, Program, crew_of
 from benchmarks.profiling import StoreProfile, profile_table, statement_table
 from benchmarks.stand import Stand
 from gnomon.app import App
-from gnomon.contracts.store import HeldShard
+from gnomon.contracts.store import HeldShard, LeaseRequest
 from gnomon.model.action import State
 from gnomon.model.spec import Python, Spec
 from gnomon.scheduler import Request
@@ -117,16 +117,14 @@ async def balanced(app: App, worker_count: int) -> None:
 async def held(app: App, shards: Iterable[int]) -> AsyncIterator[list[HeldShard]]:
     """Hold shards for a while, as a worker would; nobody else may work meanwhile."""
     leases = app.store.leases
-    wanted, holdings = frozenset(shards), []
-    for lock in await leases.list_locks():
-        if lock.shard not in wanted:
-            continue
-        lease_guid, lease_for = app.env.entropy.token(), timedelta(seconds=10)
-        got = await leases.acquire(
-            lock.shard, lease_guid, owner="bench", seen=lock, lease_for=lease_for
-        )
-        if got is None:
-            raise RuntimeError(f"somebody else holds shard {lock.shard}")
-        holdings.append(got)
+    wanted = frozenset(shards)
+    requests = [
+        LeaseRequest(seen=lock, lease_guid=app.env.entropy.token())
+        for lock in await leases.list_locks()
+        if lock.shard in wanted
+    ]
+    holdings = list(await leases.acquire(requests, owner="bench", lease_for=timedelta(seconds=10)))
+    if len(holdings) < len(requests):
+        raise RuntimeError("somebody else holds some of the shards")
     yield holdings
     await leases.release(holdings)

@@ -16,6 +16,7 @@ from gnomon.contracts.store import (
     BegunAttempt,
     HeldShard,
     Installation,
+    LeaseRequest,
     LimitRequest,
     Store,
 )
@@ -76,10 +77,8 @@ class Ground(NamedTuple):
 
     async def _held(self, shard: int, owner: str) -> HeldShard:
         lock = next(one for one in await self.store.leases.list_locks() if one.shard == shard)
-        held = await self.store.leases.acquire(
-            shard, self.entropy.token(), owner=owner, seen=lock, lease_for=HOUR
-        )
-        assert held is not None
+        request = LeaseRequest(seen=lock, lease_guid=self.entropy.token())
+        (held,) = await self.store.leases.acquire([request], owner=owner, lease_for=HOUR)
         return held
 
     async def _begun(self, holdings: list[HeldShard], owner: str) -> list[BegunAttempt]:

@@ -29,6 +29,7 @@ from gnomon.contracts.store import (
     HeldShard,
     Lane,
     LapsedRow,
+    LeaseRequest,
     MoveResult,
     PollResult,
     Recorded,
@@ -366,13 +367,17 @@ class EagerAcquire(Around):
         ]
 
     async def acquire(
-        self, shard: int, lease_guid: UUID, *, owner: str, seen: ShardLock, lease_for: timedelta
-    ) -> HeldShard | None:
-        present = {lock.shard: lock for lock in await self._inner.list_locks()}[shard]
-        result: HeldShard | None = await self._inner.acquire(
-            shard, lease_guid, owner=owner, seen=present, lease_for=-lease_for
+        self, requests: Sequence[LeaseRequest], *, owner: str, lease_for: timedelta
+    ) -> Sequence[HeldShard]:
+        present = {lock.shard: lock for lock in await self._inner.list_locks()}
+        eager = [
+            msgspec.structs.replace(request, seen=present[request.seen.shard])
+            for request in requests
+        ]
+        taken: Sequence[HeldShard] = await self._inner.acquire(
+            eager, owner=owner, lease_for=-lease_for
         )
-        return result
+        return taken
 
 
 # -- others ---------------------------------------------------------------------------------------

@@ -269,15 +269,16 @@ class Rules:
 
     # -- leases -----------------------------------------------------------------------------------
 
-    def on_acquire(self, who: str, arguments: Arguments, result: HeldShard | None) -> None:
-        shard, lease = arguments.args
-        if result is None:
-            return
+    def on_acquire(self, who: str, arguments: Arguments, taken: Sequence[HeldShard]) -> None:
+        for held in taken:
+            self._taken(who, held, arguments.named["lease_for"])
+
+    def _taken(self, who: str, held: HeldShard, lease_for: timedelta) -> None:
+        shard, lease = held.shard, held.lease_guid
         before = self.leases[shard]
         if before is not None and before != lease:
             silent_for = self._now() - self._beat_at[shard]
             silent_s = self._second() - self._beat_s[shard]
-            lease_for = arguments.named["lease_for"]
             self._check(silent_for >= lease_for, "stolen_alive", who, shard)
             # Not by a clock that was set, either: the thief has watched it for all that time.
             self._check(silent_s >= lease_for.total_seconds(), "stolen_alive", who, shard)

@@ -49,6 +49,7 @@ class Phase:
     virtual_s: float = 0.0
     calls: Counter[str] = field(default_factory=Counter)
     rows: Counter[str] = field(default_factory=Counter)
+    asked: int = 0  # for shards
     late_s: list[float] = field(default_factory=list)
 
     def late(self, part: float) -> float | None:
@@ -83,6 +84,7 @@ class ScaleWorld(Watcher):
         phase = self.phases[-1]
         phase.calls[verb] += 1
         phase.rows[verb] += len(result) if isinstance(result, Sized) else 1
+        phase.asked += len(arguments.args[0]) if verb == "acquire" else 0
 
     def executed(self, order: AttemptRequest) -> None:
         """An action is performed: how late?"""

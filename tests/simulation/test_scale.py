@@ -32,7 +32,7 @@ def test_nothing_is_lost_and_nothing_is_early(world: ScaleWorld) -> None:
 def test_workers_that_ask_for_free_shards_rarely_ask_for_the_same_one(world: ScaleWorld) -> None:
     """All of them start at once; with the first free shard for everybody it took minutes."""
     start = _phase(world, "start")
-    assert SHARDS <= start.calls["acquire"] <= 4 * SHARDS
+    assert SHARDS <= start.asked <= 4 * SHARDS
 
 
 def test_a_crowd_looks_about_as_often_as_the_least_of_crowds(world: ScaleWorld) -> None:

@@ -35,6 +35,7 @@ from gnomon.contracts.store import (
     FinishRequest,
     HeldShard,
     Lane,
+    LeaseRequest,
     Selection,
     Store,
 )
@@ -301,16 +302,10 @@ class ActionBench:
     def _take_over(self) -> None:
         at_once(self.store.installation.migrate(shard_count=1))
         (lock,) = at_once(self.store.leases.list_locks())
-        held = at_once(
-            self.store.leases.acquire(
-                lock.shard,
-                self.env.entropy.token(),
-                owner=OWNER,
-                seen=lock,
-                lease_for=timedelta(seconds=10),
-            )
+        request = LeaseRequest(seen=lock, lease_guid=self.env.entropy.token())
+        (held,) = at_once(
+            self.store.leases.acquire([request], owner=OWNER, lease_for=timedelta(seconds=10))
         )
-        assert held is not None
         self._held = HeldShard(shard=held.shard, lease_guid=held.lease_guid)
         self.app.stand_in, self.app.env = self, self.env
         at_once(self.app.open())

@@ -18,7 +18,7 @@ from uuid import UUID
 
 from gnomon.contracts.env import Env
 from gnomon.contracts.observer import Observer, SilentObserver
-from gnomon.contracts.store import HeldShard, Installation, Store
+from gnomon.contracts.store import HeldShard, Installation, LeaseRequest, Store
 from gnomon.contracts.store.outbox import OutboxRow
 from gnomon.model.ids import EntityKey
 from gnomon.model.stage.patch import Patch
@@ -198,18 +198,16 @@ class StageBench:
             return self._worker
         await self.store.installation.migrate(shard_count=SHARD_COUNT)
         self._installation = await self.store.installation.open()
-        for lock in await self.store.leases.list_locks():
-            if lock.shard in self._ownership.holdings:
-                continue
-            held = await self.store.leases.acquire(
-                lock.shard,
-                self.env.entropy.token(),
-                owner="bench",
-                seen=lock,
-                lease_for=timedelta(seconds=10),
-            )
-            assert held is not None
-            self._ownership.holdings[held.shard] = held
+        requests = [
+            LeaseRequest(seen=lock, lease_guid=self.env.entropy.token())
+            for lock in await self.store.leases.list_locks()
+            if lock.shard not in self._ownership.holdings
+        ]
+        taken = await self.store.leases.acquire(
+            requests, owner="bench", lease_for=timedelta(seconds=10)
+        )
+        assert len(taken) == len(requests)
+        self._ownership.holdings |= {held.shard: held for held in taken}
         self._worker = StageWorker.of(self, self._ownership)
         await self._worker.reconciler.declare()
         await self.run_due()  # the backfills of new stages, which find nothing yet

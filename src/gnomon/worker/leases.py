@@ -15,7 +15,6 @@ that a shard is free or its owner silent; and then only such locks are read.
 
 from __future__ import annotations
 
-import asyncio
 import math
 import threading
 from collections.abc import Collection, Iterable, Sequence
@@ -27,9 +26,14 @@ from uuid import UUID
 import msgspec
 
 from gnomon.contracts.env import Env
-from gnomon.contracts.store import HeartbeatResult, HeldShard, LeaseStore, ShardLock
+from gnomon.contracts.store import (
+    HeartbeatResult,
+    HeldShard,
+    LeaseRequest,
+    LeaseStore,
+    ShardLock,
+)
 from gnomon.lease import LockWatch
-from gnomon.model.errors import Unavailable
 from gnomon.worker.config import WorkerConfig
 from gnomon.worker.part_order import PartOrder
 
@@ -72,13 +76,12 @@ class WorkerLeases:
         self._clock = env.clock
         self._entropy = env.entropy
         self._observer = env.observer
-        self._stolen: list[ShardLock] = []  # and not told yet
         self._held: dict[int, _Held] = {}  # changed by the loop's thread only
         self._watches: dict[int, LockWatch] = {}
         self._parts = PartOrder(env.entropy)
         self._free: set[int] = set()  # at the last look for silent owners
         self._given_back: list[HeldShard] = []  # and not known to be released yet
-        self._alive = 1
+        self._alive = 0  # as the last heartbeat said; 0: there was none yet
         self._is_complete = False  # every shard is held by somebody who beats, at the last beat
         self._looked_at = -math.inf
         self._born_at = env.clock.monotonic()
@@ -184,7 +187,7 @@ class WorkerLeases:
 
     def lose(self, count: int) -> None:
         """So many of the living are dead, as is known before the next heartbeat says so."""
-        self._alive = max(1, self._alive - count)
+        self._alive = max(min(1, self._alive), self._alive - count)
 
     # -- looking at the others --------------------------------------------------------------------
 
@@ -220,8 +223,9 @@ class WorkerLeases:
 
     @property
     def share(self) -> int:
-        """How many shards this worker may hold: its fair part, rounded up."""
-        return math.ceil(self._shard_count / self._alive)
+        """How many shards this worker may hold: its fair part, rounded up; none before it knows how
+        many workers there are, or the first one would take what belongs to all."""
+        return math.ceil(self._shard_count / self._alive) if self._alive else 0
 
     def surplus(self) -> list[int]:
         """Shards to give back because others have too few."""
@@ -251,14 +255,7 @@ class WorkerLeases:
         wanted = self._parts.first(free, missing, held=self._held)
         if wanted is None:
             wanted = self._drawn(free[: missing * self._alive], missing)
-        answers = await asyncio.gather(
-            *(self._acquire(lock) for lock in wanted), return_exceptions=True
-        )
-        for answer in answers:
-            if isinstance(answer, BaseException) and not isinstance(answer, Unavailable):
-                raise answer
-        self._tell_stolen()
-        return [answer for answer in answers if isinstance(answer, HeldShard)]
+        return await self._acquire(wanted) if wanted else []
 
     def silent(self, locks: Sequence[ShardLock]) -> list[ShardLock]:
         """Locks of others who have missed heartbeats: their overdue rows may be helped with.
@@ -291,21 +288,23 @@ class WorkerLeases:
         await self.give_back(list(self._held))
         await self._store.remove_worker(self.worker)
 
-    async def _acquire(self, lock: ShardLock) -> HeldShard | None:
+    async def _acquire(self, locks: Sequence[ShardLock]) -> list[HeldShard]:
         started = self._clock.monotonic()
-        watch = self._watches[lock.shard]
-        is_repeat = watch.is_ours(lock)
-        lease_guid = watch.ask(lock, self._entropy.token)
-        held = await self._store.acquire(
-            lock.shard, lease_guid, owner=self.owner, seen=lock, lease_for=self._config.lease
-        )
-        watch.forget()
-        if held is None:
-            return None
-        if lock.lease_guid is not None and not is_repeat:
-            self._stolen.append(lock)
-        self._held[held.shard] = _Held(held, self._terms.trusted_until(started), started)
-        return held
+        foreign = {lock.shard: lock for lock in locks if self._is_foreign(lock)}
+        requests = [self._request(lock) for lock in locks]
+        taken = await self._store.acquire(requests, owner=self.owner, lease_for=self._config.lease)
+        for held in taken:
+            self._watches[held.shard].forget()
+            self._held[held.shard] = _Held(held, self._terms.trusted_until(started), started)
+        self._tell_stolen([foreign[held.shard] for held in taken if held.shard in foreign])
+        return list(taken)
+
+    def _is_foreign(self, lock: ShardLock) -> bool:
+        return lock.lease_guid is not None and not self._watches[lock.shard].is_ours(lock)
+
+    def _request(self, lock: ShardLock) -> LeaseRequest:
+        lease_guid = self._watches[lock.shard].ask(lock, self._entropy.token)
+        return LeaseRequest(seen=lock, lease_guid=lease_guid)
 
     def _drawn(self, some: Sequence[T], count: int) -> Sequence[T]:
         """So many of them, by chance; all of them in their order, if they are not more."""
@@ -313,9 +312,8 @@ class WorkerLeases:
             return some
         return sorted(some, key=lambda _: self._entropy.fraction())[:count]
 
-    def _tell_stolen(self) -> None:
+    def _tell_stolen(self, stolen: Sequence[ShardLock]) -> None:
         """One line for all that were taken at once, however many shards they had."""
-        stolen, self._stolen = self._stolen, []
         if stolen:
             owners = sorted({lock.owner or "" for lock in stolen})
             shards = shards_text([lock.shard for lock in stolen])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-from gnomon.contracts.store import AuditEntry
+from gnomon.contracts.store import AuditEntry, LeaseRequest
 from gnomon.gateways.rest.installation import page_of
 from gnomon.model.offer import Offer
 from tests.conformance.gateway.conftest import Gateway
@@ -20,8 +20,8 @@ async def test_workers_are_shown_with_what_they_hold(gateway: Gateway) -> None:
     """And which shards nobody holds."""
     leases = gateway.app.store.leases
     seen = next(lock for lock in await leases.list_locks() if lock.shard == 3)
-    held = await leases.acquire(3, UUID(int=9), owner="host/1/ab", seen=seen, lease_for=MINUTE)
-    assert held is not None
+    request = LeaseRequest(seen=seen, lease_guid=UUID(int=9))
+    (held,) = await leases.acquire([request], owner="host/1/ab", lease_for=MINUTE)
     offer = Offer(only=("mail",), needs=("function welcome",))
     await leases.heartbeat(
         WORKER, owner="host/1/ab", holdings=[held], alive_for=MINUTE, offer=offer

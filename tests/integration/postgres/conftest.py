@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 from gnomon.clock import SystemClock, SystemEntropy
-from gnomon.contracts.store import ActionDraft, HeldShard, Store
+from gnomon.contracts.store import ActionDraft, HeldShard, LeaseRequest, Store
 from gnomon.model.ids import shard_of
 from gnomon.model.spec import Mock, Spec
 from gnomon.stores.postgres import open_postgres
@@ -54,8 +54,6 @@ def draft() -> Drafter:
 async def held_shard(store: Store, shard: int) -> HeldShard:
     """The shard, taken."""
     seen = next(lock for lock in await store.leases.list_locks() if lock.shard == shard)
-    held = await store.leases.acquire(
-        shard, uuid4(), owner="me", seen=seen, lease_for=timedelta(hours=1)
-    )
-    assert held is not None
+    request = LeaseRequest(seen=seen, lease_guid=uuid4())
+    (held,) = await store.leases.acquire([request], owner="me", lease_for=timedelta(hours=1))
     return held

@@ -14,7 +14,7 @@ import pytest
 
 from gnomon.clock import SystemClock, SystemEntropy
 from gnomon.contracts.observer import SilentObserver
-from gnomon.contracts.store import HeldShard, Store
+from gnomon.contracts.store import HeldShard, LeaseRequest, Store
 from gnomon.model.errors import StoreUnavailable
 from gnomon.stores.postgres import connection as connecting
 from gnomon.stores.postgres import open_postgres
@@ -33,6 +33,7 @@ POOL_SIZE = 2
 FOR_EVER = "SELECT pg_sleep(3600)"
 PATIENCE_S = 60.0
 POLL_S = 0.02
+HOUR = timedelta(hours=1)
 NOBODY = SystemEntropy().token()
 
 
@@ -92,6 +93,28 @@ async def test_leases_do_not_wait_behind_slow_reads(installed_schema: PostgresSc
             assert not any(task.done() for task in slow)
     finally:
         await database.close()
+
+
+async def test_who_takes_shards_does_not_wait_for_one_that_is_being_changed(
+    store: Store, installed_schema: PostgresSchema
+) -> None:
+    """It is passed over and can be had later; the others are taken at once."""
+    requests = [
+        LeaseRequest(seen=lock, lease_guid=SystemEntropy().token())
+        for lock in await store.leases.list_locks()
+    ]
+    holder: asyncpg.Connection[Any] = await asyncpg.connect(installed_schema.dsn)
+    try:
+        async with holder.transaction():
+            table = f'"{installed_schema.schema}".shard_lock'
+            await holder.execute(f"SELECT 1 FROM {table} WHERE shard_id = 1 FOR UPDATE")
+            taken = await store.leases.acquire(requests, owner="me", lease_for=HOUR)
+    finally:
+        await holder.close()
+    wanted = {request.seen.shard for request in requests}
+    assert wanted - {1} == {held.shard for held in taken}
+    later = await store.leases.acquire(requests, owner="me", lease_for=HOUR)
+    assert wanted == {held.shard for held in later}
 
 
 @pytest.mark.plain  # lock_timeout does not reach the nodes of Citus

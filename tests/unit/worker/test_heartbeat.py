@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 from typing import Any, cast
 
@@ -10,6 +11,7 @@ import pytest
 
 from gnomon.contracts.store import HeartbeatResult, LeaseStore, Store
 from gnomon.model.errors import BugError, StoreUnavailable
+from gnomon.testing.virtual import VirtualLoop
 from gnomon.worker.heartbeat import Heartbeat
 from gnomon.worker.leases import WorkerLeases
 from tests.unit.worker.surroundings import EPOCH, Audience
@@ -91,3 +93,23 @@ async def test_a_beat_that_gets_no_answer_does_not_hold_up_the_end() -> None:
     assert await asyncio.to_thread(doors.is_beating.wait, 5.0)
     await _end(beating)
     assert doors.is_closed
+
+
+def test_a_young_heart_beats_more_often() -> None:
+    """Workers that start together each see all of them within a moment, not after a heartbeat."""
+    beats: list[float] = []
+    loop = VirtualLoop()
+    heart = Heartbeat(
+        cast("WorkerLeases", Doors()),
+        interval_s=2.0,
+        observer=Audience(),
+        felt=lambda _pulse: beats.append(loop.time()),
+    )
+    beating = loop.create_task(heart.beat_in_loop(cast("Store", Doors())))
+    loop.run_until_complete(asyncio.wait([beating], timeout=6.0))
+    beating.cancel()
+    loop.run_until_complete(asyncio.wait([beating]))
+    loop.close()
+    assert [0.25, 0.5, 1.0, 2.0, 2.0] == [
+        after - before for before, after in itertools.pairwise(beats)
+    ]

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import timedelta
 from uuid import UUID
 
-from gnomon.contracts.store import HeartbeatResult, HeldShard, ShardLock, WorkerRow
+from gnomon.contracts.store import HeartbeatResult, HeldShard, LeaseRequest, ShardLock, WorkerRow
 from gnomon.model.offer import ALL_QUEUES, Offer
 from gnomon.testing.virtual import SeededEntropy
 from gnomon.worker.config import WorkerConfig
@@ -28,18 +28,25 @@ class Locks:
         self.alive = 1
         self.asked: list[timedelta | None] = []
         self.released: list[int] = []
+        self.requests: list[LeaseRequest] = []
 
     async def list_locks(self, *, silent: timedelta | None = None) -> Sequence[ShardLock]:
         self.asked.append(silent)
         return list(self.rows.values())
 
     async def acquire(
-        self, shard: int, lease_guid: UUID, *, owner: str, seen: ShardLock, lease_for: timedelta
-    ) -> HeldShard | None:
-        if self.rows[shard] != seen or lease_for <= timedelta(0):
-            return None
-        self.rows[shard] = lock(shard, lease_guid=lease_guid, owner=owner, silent_s=0)
-        return HeldShard(shard=shard, lease_guid=lease_guid)
+        self, requests: Sequence[LeaseRequest], *, owner: str, lease_for: timedelta
+    ) -> Sequence[HeldShard]:
+        assert lease_for > timedelta(0)
+        self.requests += requests
+        taken = []
+        for seen, lease_guid in ((one.seen, one.lease_guid) for one in requests):
+            if self.rows[seen.shard] in (seen, lock(seen.shard, lease_guid=lease_guid)):
+                self.rows[seen.shard] = lock(
+                    seen.shard, lease_guid=lease_guid, owner=owner, silent_s=0
+                )
+                taken.append(HeldShard(shard=seen.shard, lease_guid=lease_guid))
+        return taken
 
     async def heartbeat(
         self,
@@ -96,7 +103,62 @@ def leases_on(store: Locks, seed: int = 0) -> tuple[WorkerLeases, HandClock, Aud
     leases = WorkerLeases(
         store, worker=ME, owner="me", shard_count=len(store.rows), config=WorkerConfig(), env=env
     )
+    leases.note(pulse(alive=1))
     return leases, clock, audience
+
+
+async def test_before_its_first_heartbeat_a_worker_takes_nothing() -> None:
+    """Two that start together would not know of each other, and the first would take all."""
+    env, _, _ = surroundings()
+    store = Locks([lock(shard) for shard in range(4)])
+    leases = WorkerLeases(
+        store, worker=ME, owner="me", shard_count=4, config=WorkerConfig(), env=env
+    )
+    leases.lose(1)
+    assert [] == await leases.take()
+    assert not leases.is_wanting
+    leases.note(pulse(alive=2))
+    assert leases.is_wanting
+    assert 2 == len(await leases.take())
+
+
+async def test_a_worker_takes_its_share_in_one_call() -> None:
+    """Each call waits for the disk: one for each shard would be a tenth of a second or more."""
+    store = Locks([lock(shard) for shard in range(64)])
+    calls: list[int] = []
+    take = store.acquire
+
+    async def counted(
+        requests: Sequence[LeaseRequest], *, owner: str, lease_for: timedelta
+    ) -> Sequence[HeldShard]:
+        calls.append(len(requests))
+        return await take(requests, owner=owner, lease_for=lease_for)
+
+    store.acquire = counted  # type: ignore[method-assign]
+    leases, _, _ = leases_on(store)
+    assert 64 == len(await leases.take())
+    assert [] == await leases.take()
+    assert [64] == calls
+
+
+async def test_of_a_call_with_half_an_answer_the_rest_is_asked_for_with_the_same_lease() -> None:
+    """A node of a cluster took them and was gone before it said so: they are ours, at once."""
+    store = Locks([lock(0), lock(1)])
+    take = store.acquire
+
+    async def halved(
+        requests: Sequence[LeaseRequest], *, owner: str, lease_for: timedelta
+    ) -> Sequence[HeldShard]:
+        return (await take(requests, owner=owner, lease_for=lease_for))[:1]
+
+    store.acquire = halved  # type: ignore[method-assign]
+    leases, _, audience = leases_on(store)
+    assert [0] == [held.shard for held in await leases.take()]
+    store.rows[1] = lock(1, lease_guid=store.rows[1].lease_guid)
+    store.acquire = take  # type: ignore[method-assign]
+    assert [1] == [held.shard for held in await leases.take()]
+    assert store.requests[1].lease_guid == store.requests[2].lease_guid
+    assert 0 == audience.counts["leases_stolen"]
 
 
 async def test_a_lonely_worker_takes_every_free_shard() -> None:

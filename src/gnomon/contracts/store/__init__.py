@@ -47,6 +47,7 @@ from gnomon.contracts.store.installation import (
 )
 from gnomon.contracts.store.leases import (
     HeartbeatResult,
+    LeaseRequest,
     LeaseStore,
     ShardLock,
     WorkerRow,
@@ -175,6 +176,7 @@ __all__ = [
     "InstallationStore",
     "Lane",
     "LapsedRow",
+    "LeaseRequest",
     "LeaseStore",
     "LimitRequest",
     "LimitStore",

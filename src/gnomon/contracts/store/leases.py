@@ -24,6 +24,13 @@ class ShardLock(Value, frozen=True):
     part: int | None = None  # shards of one part cost less together; None: no matter
 
 
+class LeaseRequest(Value, frozen=True):
+    """A shard that somebody wants: its lock as seen, and the lease that is to be on it."""
+
+    seen: ShardLock
+    lease_guid: UUID
+
+
 class HeartbeatResult(Value, frozen=True):
     """The answer to a heartbeat: what is still held, and who else is alive."""
 
@@ -54,14 +61,14 @@ class LeaseStore(Protocol):
         ...
 
     async def acquire(
-        self, shard: int, lease_guid: UUID, *, owner: str, seen: ShardLock, lease_for: timedelta
-    ) -> HeldShard | None:
-        """Take a shard: compare-and-set on the lock as seen.
+        self, requests: Sequence[LeaseRequest], *, owner: str, lease_for: timedelta
+    ) -> Sequence[HeldShard]:
+        """Take shards: compare-and-set on each lock as seen. Those that were taken.
 
-        Succeeds if the lock is still as `seen` (lease_guid and beat) and is free or its heartbeat
-        is older than `lease_for` by the database's clock. The caller must itself have watched a
-        held lock unchanged for that long. Repeating it with the same lease_guid succeeds again.
-        None if somebody else has it.
+        A shard is taken if its lock is still as `seen` (lease_guid and beat) and is free or its
+        heartbeat is older than `lease_for` by the database's clock. The caller must itself have
+        watched a held lock unchanged for that long. Repeating it with the same lease_guid succeeds
+        again. A lock that somebody else has, or is just changing, is passed over.
         """
         ...
 

@@ -42,6 +42,11 @@ DOCTOR_PATIENCE = timedelta(minutes=5)
 FINDINGS_MAX = 1_000
 ADOPT_BATCH = 500
 ADOPTER = "adopt"
+# What SQL functions know of it: see the migration.
+SHARD_COUNT = """
+CREATE OR REPLACE FUNCTION /*schema*/shard_count() RETURNS int
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT {} $$
+"""
 
 SURE_COMMITS = ("on", "remote_apply")
 LOCAL_COMMITS = ("on", "local", "remote_write", "remote_apply")
@@ -129,6 +134,8 @@ class PostgresInstallation:
         token = self._entropy.token()
         await session.fetch("migrate_install", token, shard_count, VERSION, FLOOR)
         await session.fetch("migrate_install_locks", shard_count)
+        text = SHARD_COUNT.format(shard_count)
+        await session.execute(in_schema(text, self._database.schema))
 
     async def _undistributed(
         self, session: PoolSession, version: int, missing: Sequence[Migration]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from uuid import UUID
 
-from gnomon.contracts.store import HeartbeatResult, HeldShard, ShardLock, WorkerRow
+from gnomon.contracts.store import HeartbeatResult, HeldShard, LeaseRequest, ShardLock, WorkerRow
 from gnomon.model.errors import StoreUnavailable
 from gnomon.model.offer import ALL_QUEUES, Offer, encode_offer, read_offer
 from gnomon.stores.postgres.connection import Database, Group, Row, read_now
@@ -26,14 +26,23 @@ class PostgresLeases:
         return [lock_of(row, part=self._database.parts.of(row["shard_id"])) for row in rows]
 
     async def acquire(
-        self, shard: int, lease_guid: UUID, *, owner: str, seen: ShardLock, lease_for: timedelta
-    ) -> HeldShard | None:
-        rows = await self._database.fetch(
-            "acquire", shard, lease_guid, owner, seen.lease_guid, seen.beat, lease_for
+        self, requests: Sequence[LeaseRequest], *, owner: str, lease_for: timedelta
+    ) -> Sequence[HeldShard]:
+        parts = self._database.split(requests, lambda request: request.seen.shard)
+        answers = await those_at_hand(
+            parts,
+            lambda part: self._database.fetch(
+                "acquire",
+                [request.seen.shard for request in part[0]],
+                [request.lease_guid for request in part[0]],
+                [request.seen.lease_guid for request in part[0]],
+                [request.seen.beat for request in part[0]],
+                owner,
+                lease_for,
+                *part[1],
+            ),
         )
-        if not rows:
-            return None
-        return HeldShard(shard=shard, lease_guid=lease_guid, incoming_mark=rows[0]["incoming_mark"])
+        return [held_of(row) for rows in answers for row in rows]
 
     async def heartbeat(
         self,
@@ -98,6 +107,13 @@ def lock_of(row: Row, *, part: int | None = None) -> ShardLock:
         silent_for=row["silent_for"],
         started_at=row["last_processing_start_at"],
         part=part,
+    )
+
+
+def held_of(row: Row) -> HeldShard:
+    """A row of `acquire`."""
+    return HeldShard(
+        shard=row["shard_id"], lease_guid=row["lease_guid"], incoming_mark=row["incoming_mark"]
     )
 
 

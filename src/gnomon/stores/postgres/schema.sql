@@ -16,13 +16,11 @@ CREATE FUNCTION gnomon.cancel(id text, running boolean DEFAULT false) RETURNS bo
 #variable_conflict use_column
 DECLARE
     present timestamptz;
-    shard int;
+    shard int := ("gnomon".shard_hash(cancel.id) % "gnomon".shard_count())::int;
     made uuid;
     since timestamptz;
     flight int;
 BEGIN
-    SELECT ("gnomon".shard_hash(cancel.id) % i.shard_count)::int INTO STRICT shard
-    FROM "gnomon".installation AS i;
     SELECT a.guid, a.updated_at INTO made, since FROM "gnomon".scheduled_action AS a
     WHERE a.shard_id = shard AND a.id = cancel.id
     FOR UPDATE;
@@ -602,8 +600,8 @@ DECLARE
         SELECT e.task ->> 'id' FROM unnest(tasks) AS e (task) WHERE e.task ->> 'id' IS NOT NULL
     );
     shards int[] := ARRAY(
-        SELECT ("gnomon".shard_hash(u.name) % i.shard_count)::int
-        FROM unnest(names) AS u (name) CROSS JOIN "gnomon".installation AS i
+        SELECT ("gnomon".shard_hash(u.name) % "gnomon".shard_count())::int
+        FROM unnest(names) AS u (name)
     );
     living text[];
 BEGIN
@@ -647,11 +645,7 @@ DECLARE
     starts timestamptz := coalesce(schedule.execute_at, present);
     payload_text text := schedule.payload::text;
     o record;
-    shard int := (
-        SELECT ("gnomon".shard_hash(coalesce(schedule.id, made::text)) % i.shard_count)::int
-        FROM "gnomon".installation AS i
-    );
-    stored int;
+    shard int := ("gnomon".shard_hash(name) % "gnomon".shard_count())::int;
 BEGIN
     o := "gnomon".options_of('', coalesce(schedule.options, '{}'));
     IF "gnomon".task_fits(
@@ -676,9 +670,8 @@ BEGIN
         'active', o.queue, o.priority, o.timeout_us, o.retention_us, false, present, present,
         starts, 1, starts, o.ends, 0, 0, 0, 0, 0, 0, 0, NULL
     )
-    ON CONFLICT (shard_id, id) DO NOTHING
-    RETURNING shard_id INTO stored;
-    IF stored IS NULL THEN
+    ON CONFLICT (shard_id, id) DO NOTHING;
+    IF NOT FOUND THEN
         RAISE EXCEPTION 'id: an action with this id exists already (got %)', name
             USING ERRCODE = '23505';
     END IF;
@@ -700,7 +693,6 @@ DECLARE
     present timestamptz := clock_timestamp();
     head text := "gnomon".guid_head((extract(epoch FROM present) * 1000)::bigint);
     tail text := substr(gen_random_uuid()::text, 24);
-    shards int := (SELECT i.shard_count FROM "gnomon".installation AS i);
     wanted int := cardinality(schedule_many.payload);
     o record;
     stored int;
@@ -725,7 +717,7 @@ BEGIN
                 consecutive_failures, consecutive_interruptions, occurrence_failures, creator
             )
             SELECT
-                ("gnomon".shard_hash(t.name) % shards)::int, t.name, t.guid,
+                ("gnomon".shard_hash(t.name) % "gnomon".shard_count())::int, t.name, t.guid,
                 "gnomon".spec_text(
                     schedule_many.task_type, t.payload_text, t.starts, schedule_many.max_attempts,
                     o.retry_tail, o.tail),
@@ -809,6 +801,9 @@ BEGIN
     RETURN seconds;
 END
 $$;
+CREATE FUNCTION gnomon.shard_count() RETURNS integer
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ SELECT 1 $$;
 CREATE FUNCTION gnomon.shard_hash(name text) RETURNS bigint
     LANGUAGE sql STABLE PARALLEL SAFE
     AS $$

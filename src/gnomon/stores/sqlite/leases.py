@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from gnomon.contracts.store import HeartbeatResult, HeldShard, ShardLock, WorkerRow
+from gnomon.contracts.store import HeartbeatResult, HeldShard, LeaseRequest, ShardLock, WorkerRow
 from gnomon.model.offer import ALL_QUEUES, Offer, encode_offer, read_offer
 from gnomon.stores.sqlite.queries import SQL, fetch, fetch_one
 from gnomon.stores.sqlite.rows import (
@@ -35,28 +35,28 @@ class SqliteLeases(SqliteVerbs):
     def acquire(
         self,
         connection: Connection,
-        shard: int,
-        lease_guid: UUID,
+        requests: Sequence[LeaseRequest],
         *,
         owner: str,
-        seen: ShardLock,
         lease_for: timedelta,
-    ) -> HeldShard | None:
+    ) -> Sequence[HeldShard]:
         now = self._clock.now()
-        wanted = {
-            "shard": shard,
-            "lease_guid": lease_guid.bytes,
-            "owner": owner,
-            "now": micros(now),
-            "stale_before": micros(now - lease_for),
-            "seen_guid": None if seen.lease_guid is None else seen.lease_guid.bytes,
-            "seen_beat": seen.beat,
-        }
-        row = fetch_one(connection, "acquire", wanted)
-        if row is None:
-            return None
-        mark = moment_or_none(row["incoming_mark"])
-        return HeldShard(shard=shard, lease_guid=lease_guid, incoming_mark=mark)
+        terms = {"owner": owner, "now": micros(now), "stale_before": micros(now - lease_for)}
+        taken = []
+        for request in requests:
+            seen, lease_guid = request.seen, request.lease_guid
+            wanted = {
+                "shard": seen.shard,
+                "lease_guid": lease_guid.bytes,
+                "seen_guid": None if seen.lease_guid is None else seen.lease_guid.bytes,
+                "seen_beat": seen.beat,
+            }
+            row = fetch_one(connection, "acquire", terms | wanted)
+            if row is not None:
+                mark = moment_or_none(row["incoming_mark"])
+                held = HeldShard(shard=seen.shard, lease_guid=lease_guid, incoming_mark=mark)
+                taken.append(held)
+        return taken
 
     @write_first
     def heartbeat(

@@ -22,6 +22,7 @@ from gnomon.contracts.store import (
     HeldShard,
     Installation,
     LapsedRow,
+    LeaseRequest,
     Recorded,
     SettleRequest,
     Store,
@@ -159,11 +160,10 @@ class Given:
             seen = next(
                 lock for lock in await self.store.leases.list_locks() if lock.shard == shard
             )
-            held = await self.store.leases.acquire(
-                shard, self.entropy.token(), owner=OWNER, seen=seen, lease_for=HOUR
-            )
-            assert held is not None, f"shard {shard} is held by {seen.owner}"
-            self._holdings[shard] = held
+            request = LeaseRequest(seen=seen, lease_guid=self.entropy.token())
+            taken = await self.store.leases.acquire([request], owner=OWNER, lease_for=HOUR)
+            assert taken, f"shard {shard} is held by {seen.owner}"
+            self._holdings[shard] = taken[0]
         return self._holdings[shard]
 
     async def holdings(self) -> list[HeldShard]:

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import msgspec
 
-from gnomon.contracts.store import HeldShard, ShardLock, Store
+from gnomon.contracts.store import HeldShard, LeaseRequest, ShardLock, Store
 from tests.conformance.store.suite.given import HOUR, NOTHING, SECOND, Given, polls
 
 INSTANT = timedelta(milliseconds=1)
@@ -93,6 +93,25 @@ class TestAcquire:
 
         assert first == second
         assert first is not None
+
+    async def test_of_several_those_are_taken_that_are_free(
+        self, store: Store, given: Given
+    ) -> None:
+        """One that somebody else has costs itself alone."""
+        others = await given.holding(1)
+        locks = [await lock_of(store, shard) for shard in (2, 1, 0)]
+        requests = [LeaseRequest(seen=lock, lease_guid=given.entropy.token()) for lock in locks]
+
+        taken = await store.leases.acquire(requests, owner="taker", lease_for=HOUR)
+
+        wanted = {one.seen.shard: one.lease_guid for one in requests if one.seen.shard != 1}
+        assert wanted == {held.shard: held.lease_guid for held in taken}
+        present = {lock.shard: lock.lease_guid for lock in await store.leases.list_locks()}
+        assert wanted | {1: others.lease_guid} == {shard: present[shard] for shard in (0, 1, 2)}
+        assert "taker" == (await lock_of(store, 0)).owner
+
+    async def test_of_nothing_nothing_is_taken(self, store: Store) -> None:
+        assert [] == list(await store.leases.acquire([], owner="taker", lease_for=HOUR))
 
     async def test_a_young_lease_is_not_stolen(self, store: Store, given: Given) -> None:
         """Its heartbeat is not older than `lease_for`."""
@@ -288,9 +307,9 @@ async def lock_of(store: Store, shard: int) -> ShardLock:
 async def take(
     store: Store, seen: ShardLock, lease_guid: UUID, *, lease_for: timedelta = 10 * SECOND
 ) -> HeldShard | None:
-    return await store.leases.acquire(
-        seen.shard, lease_guid, owner="taker", seen=seen, lease_for=lease_for
-    )
+    request = LeaseRequest(seen=seen, lease_guid=lease_guid)
+    taken = await store.leases.acquire([request], owner="taker", lease_for=lease_for)
+    return taken[0] if taken else None
 
 
 async def beat(store: Store, worker: UUID, holdings: list[HeldShard]) -> frozenset[int]:

@@ -9,19 +9,27 @@ WHERE $1::interval IS NULL OR l.lease_guid IS NULL OR l.heartbeat_at < statement
 ORDER BY l.last_processing_start_at NULLS FIRST, l.shard_id;
 
 -- name: acquire shard-local
--- Compare-and-set on the lock as seen. `beat` only grows, so a lock never looks again as it did.
--- $1 shard, $2 new lease guid, $3 owner, $4 lease guid seen, $5 beat seen, $6 lease_for
-UPDATE /*schema*/shard_lock AS l
-SET lease_guid = $2::uuid, owner = $3::text, beat = l.beat + 1,
-    heartbeat_at = statement_timestamp(), last_processing_start_at = statement_timestamp()
-WHERE l.shard_id = $1::int AND (
-    l.lease_guid = $2::uuid
-    OR (
-        l.lease_guid IS NOT DISTINCT FROM $4::uuid AND l.beat = $5::bigint
-        AND (l.lease_guid IS NULL OR l.heartbeat_at < statement_timestamp() - $6::interval)
-    )
+-- Compare-and-set on locks as seen. `beat` only grows, so a lock never looks again as it did. Who is
+-- just changing one has it: nobody waits for him, in whatever order others take theirs.
+-- $1 shards, $2 new lease guids, $3 lease guids seen, $4 beats seen, $5 owner, $6 lease_for
+WITH free AS (
+    SELECT l.shard_id, u.lease_guid
+    FROM unnest($1::int[], $2::uuid[], $3::uuid[], $4::bigint[])
+        AS u (shard_id, lease_guid, seen_guid, seen_beat)
+    JOIN /*schema*/shard_lock AS l ON l.shard_id = u.shard_id /*one-shard: AND l.shard_id = $7*/
+    WHERE l.lease_guid = u.lease_guid
+        OR (
+            l.lease_guid IS NOT DISTINCT FROM u.seen_guid AND l.beat = u.seen_beat
+            AND (l.lease_guid IS NULL OR l.heartbeat_at < statement_timestamp() - $6::interval)
+        )
+    FOR UPDATE OF l SKIP LOCKED
 )
-RETURNING l.incoming_mark;
+UPDATE /*schema*/shard_lock AS l
+SET lease_guid = f.lease_guid, owner = $5::text, beat = l.beat + 1,
+    heartbeat_at = statement_timestamp(), last_processing_start_at = statement_timestamp()
+FROM free AS f
+WHERE l.shard_id = f.shard_id /*one-shard: AND l.shard_id = $7*/
+RETURNING l.shard_id, l.lease_guid, l.incoming_mark;
 
 -- name: heartbeat shard-local
 -- Prolong what is still held, and save how far the incoming queue has been read.
