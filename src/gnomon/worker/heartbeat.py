@@ -103,7 +103,7 @@ class Heartbeat:
 
     def _pause_s(self) -> float:
         """Shorter at first: those who start together learn soon how many share the shards."""
-        pause_s = self._interval_s / 2**self._young_beats
+        pause_s = self._interval_s / (1 << self._young_beats)
         self._young_beats = max(0, self._young_beats - 1)
         return pause_s
 

@@ -479,13 +479,13 @@ class Pump:
         left; True if there may be more of it at once."""
         await self._settle_unserved()
         holdings = [held for held in self._leases.trusted() if held.shard in self._lapsing]
-        self._lapsing.clear()
+        if not holdings or self._settler.is_one_by_one:
+            self._lapsing.clear()  # what cannot be written even so has its next turn in a while
         if not holdings:
             return False
         more = await self._settler.settle(holdings) or await self._settler.drop_stale(holdings)
         await self._survey(holdings)
-        if more:
-            self._lapsing.update(held.shard for held in holdings)
+        self._lapsing = {held.shard for held in holdings} if more else set()
         return more
 
     async def _settle_unserved(self) -> None:

@@ -42,24 +42,47 @@ class Settler:
         self._timeline = timeline
         self._tally = tally
         self._clock = env.clock
+        self._entropy = env.entropy
         self._observer = env.observer
+        self._batch = LAPSED_MAX  # so many at once: fewer after the store could not write some
+
+    @property
+    def is_one_by_one(self) -> bool:
+        """Whether the store could not write the last ones, and fewer at once are not possible."""
+        return self._batch == 1
 
     async def settle(self, holdings: Sequence[HeldShard]) -> bool:
         """Close interrupted attempts, pass over what expired; whether there may be more."""
         lapsed_rows = await self._store.list_lapsed(holdings, limit=LAPSED_MAX)
         others = await self._reservations.keep_own(lapsed_rows)
         settlements = [settlement_of(lapsed) for lapsed in others]
-        for settle in settlements:
-            tell_settled(self._observer, settle)
         if not settlements:
             return False
-        applied = await self._store.settle(settlements)
+        settlements = self._drawn(settlements)
+        for settle in settlements:
+            tell_settled(self._observer, settle)
+        applied = await self._write(settlements)
         self._tally.settled(settlements[:applied])
         self._observer.event("settled", found=len(lapsed_rows), applied=applied)
         if applied:
             shards = {settlement.lapsed.shard for settlement in settlements}
             self._timeline.rechecks.hurry(shards, self._clock.monotonic())
-        return len(lapsed_rows) >= LAPSED_MAX and applied > 0
+        return applied > 0 and (len(lapsed_rows) >= LAPSED_MAX or len(settlements) < len(others))
+
+    def _drawn(self, settlements: list[SettleRequest]) -> list[SettleRequest]:
+        """As many as may be written at once, by chance: one that cannot be written must not be the
+        first for ever."""
+        if len(settlements) <= self._batch:
+            return settlements
+        return sorted(settlements, key=lambda _: self._entropy.fraction())[: self._batch]
+
+    async def _write(self, settlements: Sequence[SettleRequest]) -> int:
+        """Write them. If the store cannot, it may be for one of them: the next batch is half of it,
+        until one succeeds."""
+        batch, self._batch = self._batch, max(1, len(settlements) // 2)
+        applied = await self._store.settle(settlements)
+        self._batch = min(LAPSED_MAX, 2 * batch)
+        return applied
 
     async def drop_stale(self, holdings: Sequence[HeldShard]) -> bool:
         """Until nothing is left: only the heads of the lanes are looked at."""
