@@ -68,7 +68,7 @@ def test_seed_that_failed_once_stays_green(seed: int) -> None:
         ("no-look-behind", 555),
         ("unaware-of-transactions", 265),
         ("dripping", 265),
-        ("wrong-proof", 275),
+        ("wrong-proof", 25),
         ("hasty-interruption", 210),
         ("undecidable-raises", 0),
         ("settle-own", 80),

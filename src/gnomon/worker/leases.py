@@ -41,6 +41,7 @@ T = TypeVar("T")
 
 SHARDS_SHOWN = 8  # in a line of the log
 CROWD = 16  # so many workers may each look as if it were alone
+NEWCOMER_S = 0.05
 YOUNG_S = 10.0  # a newcomer looks for its share, which others are about to give back
 
 
@@ -226,6 +227,14 @@ class WorkerLeases:
         """How many shards this worker may hold: its fair part, rounded up; none before it knows how
         many workers there are, or the first one would take what belongs to all."""
         return math.ceil(self._shard_count / self._alive) if self._alive else 0
+
+    def rest_s(self, usual_s: float) -> float:
+        """How long until it looks for shards again: a newcomer that lacks some looks often, for the
+        others give them back as soon as they know of it."""
+        is_young = self._clock.monotonic() < self._born_at + YOUNG_S
+        if is_young and len(self._held) < self.share:
+            return min(usual_s, NEWCOMER_S * self.crowd)
+        return usual_s
 
     def surplus(self) -> list[int]:
         """Shards to give back because others have too few."""

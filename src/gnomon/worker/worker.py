@@ -309,7 +309,7 @@ class Worker:
             with Round(self._observer, "balance"):
                 await self._balance_once()
             self._balance.clear()
-            await wait_set(self._balance, interval_s)
+            await wait_set(self._balance, self.leases.rest_s(interval_s))
 
     async def _balance_once(self) -> None:
         await self.leases.release()

@@ -12,7 +12,7 @@ from gnomon.contracts.store import HeartbeatResult, HeldShard, LeaseRequest, Sha
 from gnomon.model.offer import ALL_QUEUES, Offer
 from gnomon.testing.virtual import SeededEntropy
 from gnomon.worker.config import WorkerConfig
-from gnomon.worker.leases import CROWD, YOUNG_S, WorkerLeases
+from gnomon.worker.leases import CROWD, NEWCOMER_S, YOUNG_S, WorkerLeases
 from tests.unit.worker.surroundings import EPOCH, Audience, HandClock, surroundings
 
 STRANGER = UUID(int=99)
@@ -385,3 +385,19 @@ async def test_a_beat_that_crosses_the_goodbye_is_taken_back() -> None:
     store.remove_worker = remove_worker  # type: ignore[method-assign]
     assert await leases.beat(store) is None
     assert [ME, ME] == goodbyes
+
+
+async def test_a_newcomer_that_lacks_shards_looks_often_for_a_while() -> None:
+    """Those who have too many give them back within a heartbeat, and say so to nobody."""
+    usual_s = WorkerConfig().heartbeat.total_seconds()
+    leases, clock, _ = leases_on(Locks([lock(shard) for shard in range(4)]))
+    assert NEWCOMER_S == leases.rest_s(usual_s)
+    leases.note(pulse(alive=CROWD * 1000))
+    assert usual_s == leases.rest_s(usual_s)  # a crowd that starts at once must not drown the store
+    leases.note(pulse(alive=1))
+    await leases.take()
+    assert usual_s == leases.rest_s(usual_s)
+    await leases.give_back([0, 1, 2, 3])
+    assert NEWCOMER_S == leases.rest_s(usual_s)
+    clock.seconds += YOUNG_S
+    assert usual_s == leases.rest_s(usual_s)
