@@ -36,7 +36,7 @@ LEAST_AHEAD = timedelta(milliseconds=100)  # then be ready: what is due must not
 SPAN = timedelta(milliseconds=50)  # what is due within it is one burst
 ARMED_MAX = 100_000  # by one process: some 60 MB
 PERFORMED_WITHIN_S = 4.0  # arm what the slots are likely to perform in this: well within PATIENCE
-CONFIRMED_MAX = 2_000  # by one look
+CONFIRMED_MAX = 250  # by one look: what arrives meanwhile waits until it is done
 LOOK_EVERY_S = 0.5
 RESTED_MAX = timedelta(seconds=30)  # a pump rests for less
 PATIENCE = timedelta(seconds=10)  # so long after its time it may still be confirmed
