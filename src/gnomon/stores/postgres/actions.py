@@ -28,7 +28,6 @@ from gnomon.stores.postgres.create_calls import CreateCaller, CreateCalls
 from gnomon.stores.postgres.creation import (
     answers,
     create_drafts,
-    created_by_guid,
     draft_columns,
     in_key_order,
 )
@@ -88,12 +87,14 @@ class PostgresActions:
         *,
         is_one_call: bool = True,
     ) -> list[ChangeResult | None]:
-        columns = draft_columns(in_key_order(drafts))
-        rows = await fetch(
+        columns = draft_columns(in_key_order(drafts), spares_times=True)
+        (row,) = await fetch(
             "create", *columns, creator_of(caller.actor), caller.actor, caller.verb, is_one_call,
             caller.face,
         )  # fmt: skip
-        return answers(drafts, created_by_guid(rows))
+        guids = row["guids"]
+        stored = (draft.guid for draft in drafts) if guids is None else guids
+        return answers(drafts, dict.fromkeys(stored, row["created_at"]))
 
     async def _create_there(
         self, draft: ActionDraft, actor: str, verb: str

@@ -24,8 +24,11 @@ def in_key_order(drafts: Sequence[ActionDraft]) -> list[ActionDraft]:
     return sorted(drafts, key=lambda draft: (draft.shard, draft.id))
 
 
-def draft_columns(drafts: Sequence[ActionDraft]) -> tuple[list[object], ...]:
-    """The arrays of `create` and `create_actions`. Drafts in bulk often share one spec."""
+def draft_columns(
+    drafts: Sequence[ActionDraft], *, spares_times: bool = False
+) -> tuple[list[object], ...]:
+    """The arrays of `create` and `create_rows`. Drafts in bulk often share one spec. A time is dear
+    to send: with `spares_times` that of the occurrence is told where it is not the due time."""
     texts: dict[int, str] = {}
     for draft in drafts:
         if id(draft.spec) not in texts:
@@ -41,7 +44,12 @@ def draft_columns(drafts: Sequence[ActionDraft]) -> tuple[list[object], ...]:
         [spec.timeout // MICROSECOND for spec in specs],
         [draft.retention // MICROSECOND for draft in drafts],
         [draft.scheduled_at for draft in drafts],
-        [draft.occurrence_at for draft in drafts],
+        [
+            None
+            if spares_times and draft.occurrence_at == draft.scheduled_at
+            else draft.occurrence_at
+            for draft in drafts
+        ],
         [draft.expires_at for draft in drafts],
     )
 

@@ -5,9 +5,9 @@
 -- name: create many-shards
 -- Store actions without idempotency keys, and append them to the incoming queue, in one statement.
 -- $1 shards, $2 ids, $3 guids, $4 specs, $5 queues, $6 priorities, $7 timeouts in µs,
--- $8 retentions in µs, $9 scheduled_at, $10 occurrence_at, $11 expires_at, $12 creator, $13 actor,
--- $14 verb, $15 whether it is one call: the audit has one entry for it, else one for each action,
--- $16 face
+-- $8 retentions in µs, $9 scheduled_at, $10 occurrence_at where it is another time, $11 expires_at,
+-- $12 creator, $13 actor, $14 verb, $15 whether it is one call: the audit has one entry for it, else
+-- one for each action, $16 face. Gives one row; `guids`: which were stored, NULL if all of them were.
 WITH stored AS (
     INSERT INTO /*schema*/scheduled_action (
         shard_id, id, guid, spec, state, queue, priority, timeout_us, retention_us, keyed,
@@ -18,7 +18,7 @@ WITH stored AS (
     SELECT
         u.shard_id, u.id, u.guid, u.spec, 'active', u.queue, u.priority, u.timeout_us,
         u.retention_us, false, statement_timestamp(), statement_timestamp(), u.scheduled_at, 1,
-        u.occurrence_at, u.expires_at, 0, 0, 0, 0, 0, 0, 0, $12::text
+        coalesce(u.occurrence_at, u.scheduled_at), u.expires_at, 0, 0, 0, 0, 0, 0, 0, $12::text
     FROM unnest(
         $1::int[], $2::text[], $3::uuid[], $4::text[], $5::text[], $6::smallint[], $7::bigint[],
         $8::bigint[], $9::timestamptz[], $10::timestamptz[], $11::timestamptz[]
@@ -43,7 +43,9 @@ WITH stored AS (
     FROM stored AS s
     LIMIT CASE WHEN $15::boolean THEN 1 END
 )
-SELECT s.guid, s.created_at
+SELECT
+    statement_timestamp() AS created_at,
+    CASE WHEN count(*) < cardinality($3::uuid[]) THEN coalesce(array_agg(s.guid), '{}') END AS guids
 FROM stored AS s;
 
 -- name: create_rows shard-local
