@@ -59,9 +59,9 @@ class Settler:
         if not settlements:
             return False
         settlements = self._drawn(settlements)
-        for settle in settlements:
-            tell_settled(self._observer, settle)
         applied = await self._write(settlements)
+        for settle in settlements:  # now: what could not be written would be told at every try
+            tell_settled(self._observer, settle)
         self._tally.settled(settlements[:applied])
         self._observer.event("settled", found=len(lapsed_rows), applied=applied)
         if applied:
