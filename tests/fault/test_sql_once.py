@@ -9,6 +9,7 @@ import re
 import signal
 import uuid
 from collections.abc import Iterator
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -37,7 +38,10 @@ KILLED_ATTEMPTS_MIN = 50
 WORKERS = 4
 WAITING_MIN = 100  # so that every kill finds workers at work
 WAVE = 200
-PATIENT = Retry(max=1_000)  # on a busy machine an attempt may take more than its second
+# On a busy machine an attempt may take more than a second: it has a connection of its own, and that
+# of Citus needs more of them. With less time than that all of them would end too late, for ever.
+PATIENT = Retry(max=1_000)
+TIMEOUT = timedelta(seconds=10)
 EFFECT = "INSERT INTO effect SELECT $1 FROM pg_sleep(0.05)"
 GRANTS = (
     "CREATE ROLE {1} LOGIN",
@@ -81,7 +85,12 @@ class Field:
             return
         numbers = range(self.action_count, self.action_count + WAVE)
         wanted = [
-            request(f"a-{n}", Sql(target="own", statement=EFFECT, parameters=[n]), retry=PATIENT)
+            request(
+                f"a-{n}",
+                Sql(target="own", statement=EFFECT, parameters=[n]),
+                retry=PATIENT,
+                timeout=TIMEOUT,
+            )
             for n in numbers
         ]
         await create_all(self.app, wanted)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 import pytest
 
+from gnomon.clock import SystemClock, SystemEntropy
 from gnomon.contracts.store import Store
 from gnomon.model.errors import ConfigurationError, InvalidRequest
 from gnomon.stores._upkeep import Migration
-from gnomon.stores.postgres import cluster, installation
+from gnomon.stores.postgres import cluster, installation, open_postgres
 from gnomon.stores.postgres.migrations import migrations
 from tests.fixtures.citus import CitusCluster
-from tests.fixtures.postgres import PostgresSchema
+from tests.fixtures.postgres import PostgresSchema, drop_schema
 from tests.integration.citus.conftest import SHARD_COUNT, Opener
 
 LATER = Migration(
@@ -48,20 +52,47 @@ async def test_all_tables_are_distributed_and_it_says_so(
 async def test_an_installation_is_moved_and_cut_by_itself(
     citus: CitusCluster, store: Store, place: PostgresSchema
 ) -> None:
-    """Citus puts tables with as many parts beside each other, unless it is told not to."""
+    """Citus puts tables with as many parts beside each other, unless it is told not to: another
+    installation is told so, and a table of the user's may be."""
     del store
-    ours = "SELECT colocationid FROM pg_dist_partition WHERE logicalrelid = %s::regclass"
-    ((home,),) = citus.ask(ours, f'"{place.schema}".shard_lock')
-    ((parts,),) = citus.ask(
-        "SELECT count(*) FROM pg_dist_shard WHERE logicalrelid = %s::regclass",
-        f'"{place.schema}".shard_lock',
-    )
-    other = f'"{place.schema}".another'
-    citus.ask(f"CREATE TABLE {other} (shard_id int NOT NULL)")
-    cut = "SELECT create_distributed_table(%s::regclass, 'shard_id', shard_count => %s)"
-    citus.ask(cut, other, parts)
+    async with another_installation(place) as other:
+        assert colocation_of(citus, place.schema) != colocation_of(citus, other)
 
-    assert [(home,)] != citus.ask(ours, other)
+    table = f'"{place.schema}".apart'
+    citus.ask(f"CREATE TABLE {table} (shard_id int NOT NULL)")
+    cut = (
+        "SELECT create_distributed_table("
+        "%s::regclass, 'shard_id', shard_count => %s, colocate_with => 'none')"
+    )
+    citus.ask(cut, table, len(parts_of(citus, place.schema)))
+    assert colocation_of(citus, place.schema) != colocation_of(citus, place.schema, "apart")
+
+
+@asynccontextmanager
+async def another_installation(place: PostgresSchema) -> AsyncIterator[str]:
+    """In the same database, with as many parts; its schema, which is dropped."""
+    schema = f"{place.schema}_other"
+    other = await open_postgres(
+        place.dsn, schema=schema, clock=SystemClock(), entropy=SystemEntropy()
+    )
+    try:
+        await other.installation.migrate(shard_count=SHARD_COUNT)
+        yield schema
+    finally:
+        await other.close()
+        drop_schema(place.dsn, schema)
+
+
+def colocation_of(citus: CitusCluster, schema: str, table: str = "shard_lock") -> int:
+    """Tables with the same number are moved and cut together."""
+    ours = "SELECT colocationid FROM pg_dist_partition WHERE logicalrelid = %s::regclass"
+    ((found,),) = citus.ask(ours, f'"{schema}".{table}')
+    return int(found)
+
+
+def parts_of(citus: CitusCluster, schema: str) -> list[int]:
+    looking = "SELECT shardid FROM pg_dist_shard WHERE logicalrelid = %s::regclass"
+    return [part for (part,) in citus.ask(looking, f'"{schema}".shard_lock')]
 
 
 async def test_what_was_installed_before_citus_is_distributed_with_its_rows(

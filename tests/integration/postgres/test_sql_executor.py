@@ -26,6 +26,7 @@ from tests.fixtures.postgres import ExternalPostgres, PostgresSchema, PostgresSe
 from tests.integration.postgres.conftest import SHARD_COUNT, Drafter
 
 LOGIN = "CREATE ROLE {} LOGIN CONNECTION LIMIT 20"
+TRIES_MAX = 10
 GRANTS = (
     "GRANT USAGE ON SCHEMA {0} TO {1}",
     "GRANT EXECUTE ON FUNCTION {0}.finish_ok, {0}.effect_done TO {1}",
@@ -57,6 +58,14 @@ class Own(NamedTuple):
             attempt_id=attempt_id or self.order.attempt_id,
         )
         return await self.executor.execute(order)
+
+    async def perform_at_last(self, statement: str) -> Outcome:
+        """As a worker does: what took more than its second, on a busy machine, is tried again."""
+        for _ in range(TRIES_MAX - 1):
+            outcome = await self.perform(statement)
+            if not (isinstance(outcome, Failed) and outcome.retryable):
+                return outcome
+        return await self.perform(statement)
 
     def at_its_next_occurrence(self) -> Own:
         text = sql.SQL("UPDATE {}.scheduled_action SET occurrence_no = occurrence_no + 1")
@@ -289,7 +298,7 @@ async def test_escapes_end_in_an_error(own: Own, statement: str) -> None:
         "SELECT rolsuper OR rolcreaterole FROM pg_roles WHERE rolname = %s", (own.login,)
     ).fetchone()
     assert (False,) == is_super
-    assert isinstance(await own.perform("INSERT INTO effect VALUES (1)"), Succeeded)
+    assert isinstance(await own.perform_at_last("INSERT INTO effect VALUES (1)"), Succeeded)
 
 
 @pytest.mark.plain  # Citus has advisory locks of its own, and refuses some of these
