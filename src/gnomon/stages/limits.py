@@ -73,12 +73,13 @@ class StageLimits:
         for name, pipeline in self._pipelines.items():
             info = pipeline.stage.info
             limit = Limit(kind=LimitKind.STAGE, name=name, parallel=info.parallel, rate=info.rate)
-            is_set = await self._set(limit)
+            is_set = await self._store_limit(limit)
             while not is_set:
                 await asyncio.sleep(PACE.denied_s)
-                is_set = await self._set(limit)
+                is_set = await self._store_limit(limit)
 
-    async def _set(self, limit: Limit) -> bool:
+    async def _store_limit(self, limit: Limit) -> bool:
+        """Store the limit that a stage declares; whether the store took it."""
         try:
             guid = self._entropy.guid()
             await self._store.set(limit, guid=guid, actor=author_of(limit.name))

@@ -212,13 +212,13 @@ class EventLog(SilentObserver):
         if name in AWAY:
             self._fail(name, fields, now)
         elif name == BACK:
-            self._look(now, is_back=True)
+            self._tell_what_ended(now, is_back=True)
         else:
             self._log_limited(name, fields, now)
 
     def gauge(self, _name: str, _value: float, /, **_labels: str) -> None:
         """A worker sets gauges all the time: the occasion to tell what is over."""
-        self._look(self._clock.monotonic(), is_back=False)
+        self._tell_what_ended(self._clock.monotonic(), is_back=False)
 
     def _fail(self, name: str, fields: dict[str, object], now: float) -> None:
         self._write(name, fields, logging.DEBUG)
@@ -227,7 +227,9 @@ class EventLog(SilentObserver):
         if told is not None:
             self._write("store_away", {**told, "error": fields.get("error", fields.get("cause"))})
 
-    def _look(self, now: float, *, is_back: bool) -> None:
+    def _tell_what_ended(self, now: float, *, is_back: bool) -> None:
+        """Write that an outage is over, and how many lines of a kind were left out; about once in
+        LOOK_EVERY_S, or at once if the store is known to be back."""
         if now < self._look_at and not is_back:
             return
         self._look_at = now + LOOK_EVERY_S
@@ -244,7 +246,7 @@ class EventLog(SilentObserver):
         if not self._logger(name).isEnabledFor(level):
             return
         if level >= WARNING or "." in name:
-            self._look(now, is_back=False)
+            self._tell_what_ended(now, is_back=False)
             of = next((str(fields[field]) for field in KIND_FIELDS if field in fields), "")
             with self._lock:
                 if not self._limit.admits(Kind(name, of), now):

@@ -209,6 +209,7 @@ async def _page(
     end: str | None,
     limit: int,
 ) -> ActionPage:
+    """Actions out of all parts (live, finished) by id; what is in two parts counts in the first."""
     conditions = _until(conditions, end)
     actions: dict[str, Action] = {}
     for part in parts:
