@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from gnomon.contracts.store import Store
 from gnomon.model.action import State
-from tests.conformance.store.suite.given import HOUR, Given
+from tests.conformance.store.suite.given import HOUR, SECOND, Given
 
 
 class TestCreate:
@@ -28,6 +30,23 @@ class TestCreate:
         assert State.ACTIVE is changed.action.status.state
         assert draft.scheduled_at == changed.action.status.scheduled_at
         assert changed.action == await store.actions.get("letter")
+
+    async def test_an_occurrence_keeps_its_time_though_it_is_due_later(
+        self, store: Store, given: Given
+    ) -> None:
+        """By its jitter; beside others that are due when they occur."""
+        late, plain = await given.draft("late", due_in=HOUR), await given.draft("plain")
+        late = msgspec.structs.replace(late, scheduled_at=late.occurrence_at + SECOND)
+
+        changes = await store.actions.create([late, plain])
+
+        for draft, changed in zip((late, plain), changes, strict=True):
+            assert changed is not None
+            stored = await store.actions.get(draft.id)
+            assert changed.action == stored
+            assert stored is not None
+            assert draft.scheduled_at == stored.status.scheduled_at
+            assert draft.occurrence_at == stored.status.occurrence_at
 
     async def test_nothing_to_create_is_no_error(self, store: Store) -> None:
         """An empty bulk has an empty answer."""
