@@ -79,6 +79,7 @@ SERVED = {
     "queues.commit": "save, row, enqueue",
     "queues.give_back": "row",
     "installation.placement": "cluster.py asks the catalogue of Citus; SQLite is one file",
+    "leases.end_frozen_sessions": "SQLite has no sessions",
     "installation.now": "SQLite shares the process's clock",
     "installation.verify_identity": "open",
 }

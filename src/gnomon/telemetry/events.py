@@ -57,6 +57,7 @@ LEVELS: Mapping[str, int] = MappingProxyType(
         "background_held": WARNING,
         "drain_timed_out": WARNING,
         "entity_held": WARNING,
+        "frozen_sessions_ended": WARNING,
         "heartbeat_withheld": WARNING,
         "leases_lost": WARNING,
         "leases_stolen": WARNING,

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Sequence
+from datetime import timedelta
 
 from gnomon.boundary import Round
 from gnomon.contracts.env import Env
@@ -40,6 +41,8 @@ PAGE = 250  # attempts in one transaction
 PAGES_MAX = 400  # in one look
 # What a process sent just before its end the database may perform after it: a last begin, say.
 AGAIN_AFTER_S = 2.0
+FROZEN_EVERY_S = 2.0
+FROZEN_AFTER = timedelta(seconds=5)  # as long as a transaction may be idle
 REASON = "the worker's process ended"
 
 
@@ -86,6 +89,16 @@ class DeadWorkers:
         if is_gone or ended:
             await self._pump.adopt(self._leases.trusted())
             self._freed()
+
+    async def keep_ending_frozen(self) -> None:
+        """End sessions of processes that stopped within a statement, until cancelled: who is
+        frozen there holds rows that others wait for."""
+        while True:
+            await asyncio.sleep(FROZEN_EVERY_S * self._leases.crowd)
+            with Round(self._observer, "frozen"):
+                count = await self._store.leases.end_frozen_sessions(after=FROZEN_AFTER)
+                if count:
+                    self._observer.event("frozen_sessions_ended", count=count)
 
     def _has_ended(self, row: WorkerRow) -> bool:
         is_other = row.worker != self._leases.worker

@@ -249,6 +249,7 @@ class Worker:
             ("pump", self.pump.keep_pumping()),
             ("balance", self._keep_balance()),
             ("undertaker", self._dead_workers.keep_looking()),
+            ("frozen", self._dead_workers.keep_ending_frozen()),
             ("wakeups", self._store.wakeups.listen(self._hint)),
             ("janitor", self._keep_purging()),
             ("freed", self._keep_filling()),

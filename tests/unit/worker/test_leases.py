@@ -67,6 +67,9 @@ class Locks:
     async def release(self, holdings: Sequence[HeldShard]) -> None:
         self.released += [held.shard for held in holdings]
 
+    async def end_frozen_sessions(self, *, after: timedelta) -> int:
+        raise NotImplementedError
+
     async def remove_worker(self, worker: UUID) -> None:
         assert worker == ME
 

@@ -113,3 +113,13 @@ class LeaseStore(Protocol):
     async def list_workers(self) -> Sequence[WorkerRow]:
         """All workers that said they live and did not leave, also those silent for long."""
         ...
+
+    async def end_frozen_sessions(self, *, after: timedelta) -> int:
+        """End the sessions of Gnomon at the database whose processes stopped, frozen or cut off,
+        in the middle of a statement, `after` ago or longer; how many.
+
+        No time-out of the server's ends such a session, and until it ends it keeps the rows that
+        its transaction has locked. Nothing of it was committed, so its process, should it go on,
+        meets a lost connection. An engine without sessions has none to end.
+        """
+        ...

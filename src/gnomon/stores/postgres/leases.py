@@ -96,6 +96,10 @@ class PostgresLeases:
     async def list_workers(self) -> Sequence[WorkerRow]:
         return [worker_of(row) for row in await self._database.fetch("list_workers")]
 
+    async def end_frozen_sessions(self, *, after: timedelta) -> int:
+        (row,) = await self._database.fetch("end_frozen_sessions", after)
+        return int(row["ended"])
+
 
 def lock_of(row: Row, *, part: int | None = None) -> ShardLock:
     """A row of `list_locks`."""

@@ -278,6 +278,14 @@ class TestHeartbeat:
 
         assert 1 == pulse.workers_alive
 
+    async def test_whoever_works_is_not_frozen(self, store: Store, given: Given) -> None:
+        """Sessions that do their work, or wait for some, are not ended; the store goes on."""
+        held = await given.holding(0)
+
+        assert 0 == await store.leases.end_frozen_sessions(after=HOUR)
+
+        assert held.lease_guid == (await lock_of(store, 0)).lease_guid
+
 
 class TestRelease:
     """`release`: giving back what is one's own."""

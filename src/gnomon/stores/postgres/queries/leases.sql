@@ -76,3 +76,20 @@ ORDER BY w.worker_id;
 -- name: remove_worker global
 -- $1 worker
 DELETE FROM /*schema*/worker AS w WHERE w.worker_id = $1::uuid;
+
+-- name: end_frozen_sessions global
+-- $1 after. Between the preparation of a statement and its performance the driver waits for an answer.
+-- A session that waits for its client there counts as active, so that idle_in_transaction_session_timeout
+-- passes it by, and it reads, so that statement_timeout does. Sessions of roles that we may not act for
+-- are left to whoever may.
+WITH frozen AS MATERIALIZED (
+    SELECT a.pid
+    FROM pg_stat_activity AS a
+    WHERE a.datname = current_database()
+      AND a.application_name = 'gnomon'
+      AND a.state = 'active' AND a.wait_event = 'ClientRead'
+      AND a.query_start <= statement_timestamp() - $1::interval
+      AND pg_has_role(a.usesysid, 'USAGE')
+)
+SELECT count(*) FILTER (WHERE pg_terminate_backend(f.pid))::int AS ended
+FROM frozen AS f;
