@@ -30,6 +30,7 @@ from gnomon.stores.postgres.creation import (
     create_drafts,
     draft_columns,
     in_key_order,
+    spare_columns,
 )
 from gnomon.stores.postgres.list_query import count_selected, list_page
 from gnomon.stores.postgres.parts import Only
@@ -87,7 +88,7 @@ class PostgresActions:
         *,
         is_one_call: bool = True,
     ) -> list[ChangeResult | None]:
-        columns = draft_columns(in_key_order(drafts), spares_times=True)
+        columns = spare_columns(in_key_order(drafts))
         (row,) = await fetch(
             "create", *columns, creator_of(caller.actor), caller.actor, caller.verb, is_one_call,
             caller.face,

@@ -24,11 +24,8 @@ def in_key_order(drafts: Sequence[ActionDraft]) -> list[ActionDraft]:
     return sorted(drafts, key=lambda draft: (draft.shard, draft.id))
 
 
-def draft_columns(
-    drafts: Sequence[ActionDraft], *, spares_times: bool = False
-) -> tuple[list[object], ...]:
-    """The arrays of `create` and `create_rows`. Drafts in bulk often share one spec. A time is dear
-    to send: with `spares_times` that of the occurrence is told where it is not the due time."""
+def draft_columns(drafts: Sequence[ActionDraft]) -> tuple[list[object], ...]:
+    """The arrays of `create_rows`. Drafts in bulk often share one spec."""
     texts: dict[int, str] = {}
     for draft in drafts:
         if id(draft.spec) not in texts:
@@ -44,14 +41,30 @@ def draft_columns(
         [spec.timeout // MICROSECOND for spec in specs],
         [draft.retention // MICROSECOND for draft in drafts],
         [draft.scheduled_at for draft in drafts],
-        [
-            None
-            if spares_times and draft.occurrence_at == draft.scheduled_at
-            else draft.occurrence_at
-            for draft in drafts
-        ],
+        [draft.occurrence_at for draft in drafts],
         [draft.expires_at for draft in drafts],
     )
+
+
+def spare_columns(drafts: Sequence[ActionDraft]) -> tuple[list[object], ...]:
+    """The arrays of `create`: the same, but each place of an array is dear to send, a time most of
+    all. So what is the same for all drafts is told once, the time of an occurrence only where
+    it is not the due time, and what nobody has not at all."""
+    shards, ids, guids, *shared, due, occurrences, expiries = draft_columns(drafts)
+    others = [None if at == due_at else at for at, due_at in zip(occurrences, due, strict=True)]
+    return (
+        *(shards, ids, guids),
+        *(_told_once(column) for column in (*shared, due)),
+        *(_unless_nothing(column) for column in (others, expiries)),
+    )
+
+
+def _told_once(column: list[object]) -> list[object]:
+    return column[:1] if column.count(column[0]) == len(column) else column
+
+
+def _unless_nothing(column: list[object]) -> list[object]:
+    return column if column.count(None) < len(column) else []
 
 
 def answers(

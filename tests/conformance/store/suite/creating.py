@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
-import msgspec
+from collections.abc import Sequence
+from typing import Any
 
-from gnomon.contracts.store import Store
+import msgspec
+import pytest
+
+from gnomon.contracts.store import ActionDraft, Store
 from gnomon.model.action import State
-from tests.conformance.store.suite.given import HOUR, SECOND, Given
+from tests.conformance.store.suite.given import HOUR, NOTHING, SECOND, Given
+
+# What may set one draft of a bulk apart.
+OWN: dict[str, Any] = {
+    "labels": {"team": "post"},
+    "queue": "mail",
+    "priority": 3,
+    "timeout": 7 * SECOND,
+    "retention": NOTHING,
+    "due_in": -20 * SECOND,
+    "expires_in": HOUR,
+}
 
 
 class TestCreate:
@@ -47,6 +62,44 @@ class TestCreate:
             assert stored is not None
             assert draft.scheduled_at == stored.status.scheduled_at
             assert draft.occurrence_at == stored.status.occurrence_at
+
+    @pytest.mark.parametrize("name", OWN)
+    async def test_each_of_a_bulk_has_what_is_its_own(
+        self, store: Store, given: Given, name: str
+    ) -> None:
+        """Whatever one of them has that the others do not, first, between them or last; and what
+        all of them have."""
+        for odd in ({0}, {1}, {2}, set[int](), {0, 1, 2}):
+            drafts = [
+                await given.draft(**({name: OWN[name]} if place in odd else {}))
+                for place in range(3)
+            ]
+            await self._check_created(store, given, drafts)
+
+    async def _check_created(
+        self, store: Store, given: Given, drafts: Sequence[ActionDraft]
+    ) -> None:
+        changes = await store.actions.create(drafts)
+
+        for draft, changed in zip(drafts, changes, strict=True):
+            assert changed is not None
+            assert changed.action == await given.action(draft.id)
+            assert draft.scheduled_at == changed.action.status.scheduled_at
+            assert draft.expires_at == changed.action.status.expires_at
+        await given.move()
+        lanes = {
+            (lane.queue, lane.priority)
+            for lane in await store.work.list_lanes(await given.holdings())
+        }
+        assert {(draft.spec.queue, draft.spec.priority) for draft in drafts} == lanes
+        begun = {one.id: one for one in (await given.begin()).begun}
+        for draft in drafts:
+            attempt, spec = begun[draft.id], draft.spec
+            assert spec == attempt.spec
+            assert spec.timeout == attempt.deadline - attempt.began_at
+            await given.recorded(attempt)
+            is_kept = await store.actions.get(draft.id) is not None
+            assert is_kept == (draft.retention > NOTHING)
 
     async def test_nothing_to_create_is_no_error(self, store: Store) -> None:
         """An empty bulk has an empty answer."""

@@ -5,8 +5,8 @@
 -- name: create many-shards
 -- Store actions without idempotency keys, and append them to the incoming queue, in one statement.
 -- $1 shards, $2 ids, $3 guids, $4 specs, $5 queues, $6 priorities, $7 timeouts in µs,
--- $8 retentions in µs, $9 scheduled_at, $10 occurrence_at where it is another time, $11 expires_at,
--- $12 creator, $13 actor, $14 verb, $15 whether it is one call: the audit has one entry for it, else
+-- $8 retentions in µs, $9 scheduled_at, $10 occurrence_at where it is another time, $11 expires_at;
+-- $4 to $9 have one place if it is the same for all, $10 and $11 none if it is NULL for all. $12 creator, $13 actor, $14 verb, $15 whether it is one call: the audit has one entry for it, else
 -- one for each action, $16 face. Gives one row; `guids`: which were stored, NULL if all of them were.
 WITH stored AS (
     INSERT INTO /*schema*/scheduled_action (
@@ -16,9 +16,13 @@ WITH stored AS (
         consecutive_failures, consecutive_interruptions, occurrence_failures, creator
     )
     SELECT
-        u.shard_id, u.id, u.guid, u.spec, 'active', u.queue, u.priority, u.timeout_us,
-        u.retention_us, false, statement_timestamp(), statement_timestamp(), u.scheduled_at, 1,
-        coalesce(u.occurrence_at, u.scheduled_at), u.expires_at, 0, 0, 0, 0, 0, 0, 0, $12::text
+        u.shard_id, u.id, u.guid, coalesce(u.spec, ($4::text[])[1]), 'active',
+        coalesce(u.queue, ($5::text[])[1]), coalesce(u.priority, ($6::smallint[])[1]),
+        coalesce(u.timeout_us, ($7::bigint[])[1]), coalesce(u.retention_us, ($8::bigint[])[1]),
+        false, statement_timestamp(), statement_timestamp(),
+        coalesce(u.scheduled_at, ($9::timestamptz[])[1]), 1,
+        coalesce(u.occurrence_at, u.scheduled_at, ($9::timestamptz[])[1]), u.expires_at,
+        0, 0, 0, 0, 0, 0, 0, $12::text
     FROM unnest(
         $1::int[], $2::text[], $3::uuid[], $4::text[], $5::text[], $6::smallint[], $7::bigint[],
         $8::bigint[], $9::timestamptz[], $10::timestamptz[], $11::timestamptz[]
