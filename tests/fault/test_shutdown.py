@@ -34,7 +34,8 @@ async def test_sigterm_lets_attempts_end(stage: Stage) -> None:
     """What can end within the drain time ends: no attempt is cut short, the exit code is 0."""
     async with stage.app() as app:
         worker = await stage.worker()
-        names = await create_all(app, [request(f"a-{n}", note(n, 0.8)) for n in range(20)])
+        wanted = [request(f"a-{n}", note(n, 0.8), timeout=LONG) for n in range(20)]
+        names = await create_all(app, wanted)
         await stage.started(20)
         assert [0] == await stop_all(worker)
         assert "left" in worker.log

@@ -1,13 +1,14 @@
 """A program that makes HTTP calls and reports what of them was seen below the HTTP client.
 
-    python -m tests.integration.http.wire packets    in a network namespace of its own: the kernel's
-                                                     packet counter, and a receiver that has every
-                                                     address there is
-    python -m tests.integration.http.wire connects   anywhere: calls of connect(), by an audit hook
+    python -m tests.integration.http.wire packets FILE
+        in a network namespace of its own: the kernel's packet counter, and a receiver that has
+        every address there is
+    python -m tests.integration.http.wire connects FILE
+        anywhere: calls of connect(), by an audit hook
 
 It reads `{"settings": {…}, "names": {name: [addresses of the first lookup, of the second, …]},
 "urls": […], "certificate": a file or nothing}` on standard input and writes a list of
-`{"url", "outcome", "seen", "reached", …}`.
+`{"url", "outcome", "seen", "reached", …}` into the file.
 """
 
 from __future__ import annotations
@@ -170,7 +171,7 @@ def main() -> None:
     else:
         # The loop of the standard library: uvloop connects in C, unseen by the hook.
         found = asyncio.run(call_all(wanted, traced_connects(), Everywhere()))
-    json.dump(found, sys.stdout)
+    Path(sys.argv[2]).write_text(json.dumps(found))
 
 
 if __name__ == "__main__":
