@@ -118,8 +118,8 @@ def test_a_local_login_gets_what_it_needs_and_no_more(place: Place) -> None:
         "idle_in_transaction_session_timeout=20000", "temp_file_limit=1GB",
         "log_parameter_max_length=0",
     } <= {value for (value,) in place.asked(DEFAULTS, place.role)}  # fmt: skip
-    assert "" == place.tried("SELECT {0}.effect_done(gen_random_uuid(), 1)")
-    stale = "SELECT {0}.finish_ok(gen_random_uuid(), gen_random_uuid(), 1)"
+    assert "" == place.tried("SELECT {0}.effect_done('x', gen_random_uuid(), 1)")
+    stale = "SELECT {0}.finish_ok('x', gen_random_uuid(), gen_random_uuid(), 1)"
     assert "GN001" == place.tried(stale)
     named = sql.SQL("SELECT target, role FROM {}.target_login").format(sql.Identifier(place.schema))
     assert [("own", place.role)] == place.owner.execute(named).fetchall()
@@ -160,7 +160,7 @@ def test_a_dry_run_prints_what_would_be_done(place: Place) -> None:
     assert "canary" not in said.stdout + said.stderr
     assert [] == place.asked("SELECT 1 FROM pg_roles WHERE rolname = %s", place.role)
     place.owner.execute(said.stdout.encode())
-    assert "" == place.tried("SELECT {0}.effect_done(gen_random_uuid(), 1)")
+    assert "" == place.tried("SELECT {0}.effect_done('x', gen_random_uuid(), 1)")
     assert "42501" == place.tried("SELECT * FROM {0}.scheduled_action")
     assert "statement_timeout=20000" in [value for (value,) in place.asked(DEFAULTS, place.role)]
 
@@ -185,7 +185,7 @@ async def test_a_remote_login_gets_its_inbox(place: Place) -> None:
     done = Succeeded(answer="done by an earlier attempt")
     assert done == await perform(place, "SELECT 1", inbox=inbox)
     assert "42501" == place.tried("DELETE FROM {0}.seen")
-    assert "42501" == place.tried("SELECT {0}.effect_done(gen_random_uuid(), 1)")
+    assert "42501" == place.tried("SELECT {0}.effect_done('x', gen_random_uuid(), 1)")
 
 
 async def test_a_temporary_file_bomb_ends_in_an_error(place: Place) -> None:

@@ -54,8 +54,8 @@ class PostgresStatements:
 
     def __init__(self, *, schema: str, observer: Observer) -> None:
         self._observer = observer
-        self._is_done = f"SELECT {quoted(schema)}.effect_done($1, $2)"
-        self._finish = f"SELECT {quoted(schema)}.finish_ok($1, $2, $3)"
+        self._is_done = f"SELECT {quoted(schema)}.effect_done($1, $2, $3)"
+        self._finish = f"SELECT {quoted(schema)}.finish_ok($1, $2, $3, $4)"
         self._parting: set[asyncio.Task[None]] = set()
 
     async def close(self) -> None:
@@ -90,7 +90,8 @@ class PostgresStatements:
             return Succeeded(answer=await _fetched(connection, effect))
         await connection.execute("BEGIN")
         if target.place == "local":
-            if await connection.fetchval(self._is_done, order.guid, order.occurrence_no):
+            occurrence = (order.id, order.guid, order.occurrence_no)
+            if await connection.fetchval(self._is_done, *occurrence):
                 return Succeeded(answer=DONE_BEFORE)
         elif target.inbox is not None:
             receive = _RECEIVE.format(inbox=target.inbox)
@@ -103,9 +104,8 @@ class PostgresStatements:
             error = "the statement left its transaction or its role"
             return Failed(error=error, retryable=False)
         if target.place == "local":
-            await connection.fetchval(
-                self._finish, order.guid, order.attempt_id, order.occurrence_no
-            )
+            fence = (order.id, order.guid, order.attempt_id, order.occurrence_no)
+            await connection.fetchval(self._finish, *fence)
         attempt.is_committing = True
         await connection.execute("COMMIT")
         return Succeeded(answer=answer)

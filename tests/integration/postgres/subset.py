@@ -5,10 +5,12 @@ Each rule takes a query (and the text that is run in one shard) and says what is
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterator
 
 from gnomon.queries import Query
+from gnomon.stores.postgres.cluster import DISTRIBUTED
 from gnomon.stores.postgres.texts import prepared_text
 
 Rule = Callable[[Query], list[str]]
@@ -32,6 +34,10 @@ _END_OF_LIST = frozenset({"FROM", "WHERE", "RETURNING", ";"})
 _READERS = re.compile(
     r"/\*schema\*/(check_snapshot|schedule|schedule_many|cancel|finish_ok|effect_done)\("
 )
+_SHARD_NAMED = re.compile(r"\bshard_id = \w*shard\b")
+_SHARDS_NAMED = re.compile(rf"{_SHARD_NAMED.pattern}|\bshard_id = ANY \(\w*shards\)")
+_BY_SHARD = "|".join(itertools.chain.from_iterable(DISTRIBUTED.values()))
+_READS_SHARDS = re.compile(rf"\b(?:FROM|JOIN|USING|UPDATE) /\*schema\*/(?:{_BY_SHARD})\b")
 _SHARD_PARAMETER = re.compile(r"\bshard_id = \$\d+")
 _TWICE = frozenset({"move_and_begin_part"})  # some rows are begun and others go: none is both
 # A lock of the coordinator; a hint; a bound that is only missed where it does not hold.
@@ -189,8 +195,10 @@ def function_problems(head: str, body: str) -> list[str]:
         if re.search(r"\b(?:SELECT|PERFORM) FROM /\*schema\*/", statement):
             problems.append("selects nothing from a table")
         is_bound = _LOCKING.search(statement) or re.search(r"\bctid\b", statement)
-        if is_bound and not re.search(r"\bshard_id = \w*shard\b", statement):
+        if is_bound and not _SHARD_NAMED.search(statement):
             problems.append("locks rows, or names them by ctid, without their shard")
+        if _READS_SHARDS.search(statement) and not _SHARDS_NAMED.search(statement):
+            problems.append("asks all shards")
         if re.search(r"\bGET DIAGNOSTICS\b", statement) and _follows_insert(body, statement):
             problems.append("counts what it inserted")
     return [f"{name} {problem}" for problem in problems]

@@ -255,6 +255,10 @@ BAD_FUNCTIONS = {
     "reads a table in SQL": ("f(a int) LANGUAGE sql", "SELECT 1 FROM /*schema*/t WHERE b = a"),
     "selects nothing": ("f() LANGUAGE plpgsql", "PERFORM FROM /*schema*/t AS a"),
     "without their shard": ("f() LANGUAGE plpgsql", "SELECT 1 FROM /*schema*/t AS a FOR UPDATE"),
+    "asks all shards": (
+        "f() LANGUAGE plpgsql",
+        "RETURN EXISTS (SELECT 1 FROM /*schema*/scheduled_action AS a WHERE a.guid = p_guid)",
+    ),
     "counts what it inserted": (
         "f() LANGUAGE plpgsql",
         "INSERT INTO /*schema*/t SELECT 1; GET DIAGNOSTICS n = ROW_COUNT;",

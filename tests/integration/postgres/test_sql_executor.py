@@ -195,13 +195,15 @@ async def test_an_effect_of_another_target_cannot_be_noted_as_done(
     if target is None:
         own.owner.execute(sql.SQL("DELETE FROM {}.target_login").format(schema))
     dsn = own.owner.info.dsn.replace("user=postgres", f"user={own.login}")
-    finish = sql.SQL("SELECT {}.finish_ok(%s, %s, %s)").format(schema)
+    finish = sql.SQL("SELECT {}.finish_ok(%s, %s, %s, %s)").format(schema)
     shard = sql.Literal(shard_of("greet-ann", SHARD_COUNT))
     text = sql.SQL("SELECT 1 FROM {}.processing_queue WHERE shard_id = {} FOR UPDATE NOWAIT")
     look = text.format(schema, shard)
     with psycopg.connect(dsn) as stranger:
         with pytest.raises(psycopg.Error) as caught, stranger.transaction():
-            stranger.execute(finish, (own.order.guid, own.order.attempt_id, occurrence_no))
+            stranger.execute(
+                finish, (own.order.id, own.order.guid, own.order.attempt_id, occurrence_no)
+            )
         assert state == caught.value.sqlstate
         assert 0 == own.count("sql_success")
         with own.owner.transaction():
@@ -275,7 +277,7 @@ REFUSED = [
     "LOCK TABLE processing_queue IN ACCESS EXCLUSIVE MODE",
     "DROP FUNCTION finish_ok",
     "CREATE FUNCTION finish_ok() RETURNS int LANGUAGE sql AS 'SELECT 1'",
-    "SELECT finish_ok(gen_random_uuid(), gen_random_uuid(), 1)",
+    "SELECT finish_ok('x', gen_random_uuid(), gen_random_uuid(), 1)",
     "SELECT cancel('greet-ann')",
     "SELECT schedule('python', '{}')",
     "SELECT grant_sql(current_user)",
@@ -316,7 +318,7 @@ async def test_escapes_end_in_an_error(own: Own, statement: str) -> None:
         "ALTER ROLE current_user SET statement_timeout = 0",
         "ALTER ROLE current_user SET search_path = pg_temp",
         "SELECT set_config('search_path', 'pg_temp', false)",
-        "CREATE FUNCTION pg_temp.finish_ok(uuid, uuid, bigint) RETURNS void LANGUAGE sql AS ''",
+        "CREATE FUNCTION pg_temp.finish_ok(text, uuid, uuid, int8) RETURNS void LANGUAGE sql AS ''",
         "CREATE FUNCTION pg_temp.pg_current_xact_id() RETURNS text LANGUAGE sql AS 'SELECT null'",
         "CREATE FUNCTION pg_temp.text(uuid) RETURNS text LANGUAGE sql AS 'SELECT null'",
         "SELECT lo_create(0)",

@@ -256,16 +256,18 @@ BEGIN
             SELECT FROM jsonb_array_elements(codes) AS c WHERE c::text !~ '^[1-5][0-9][0-9]$');
 END
 $_$;
-CREATE FUNCTION gnomon.effect_done(p_guid uuid, p_occurrence bigint) RETURNS boolean
+CREATE FUNCTION gnomon.effect_done(p_id text, p_guid uuid, p_occurrence bigint) RETURNS boolean
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
+DECLARE
+    v_shard int := ("gnomon".shard_hash(p_id) % "gnomon".shard_count())::int;
 BEGIN
     RETURN EXISTS (
         SELECT 1 FROM "gnomon".scheduled_action AS a
         JOIN "gnomon".sql_success AS s
             ON s.shard_id = a.shard_id AND s.guid = coalesce(a.series, a.guid)
-        WHERE a.guid = p_guid AND s.occurrence_no = p_occurrence
+        WHERE a.shard_id = v_shard AND a.guid = p_guid AND s.occurrence_no = p_occurrence
     );
 END
 $$;
@@ -284,18 +286,18 @@ EXCEPTION WHEN data_exception OR program_limit_exceeded THEN
     RETURN NULL;
 END
 $$;
-CREATE FUNCTION gnomon.finish_ok(p_guid uuid, p_attempt uuid, p_occurrence bigint) RETURNS void
+CREATE FUNCTION gnomon.finish_ok(p_id text, p_guid uuid, p_attempt uuid, p_occurrence bigint) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 DECLARE
-    v_shard int;
+    v_shard int := ("gnomon".shard_hash(p_id) % "gnomon".shard_count())::int;
     v_series uuid;
     v_spec jsonb;
 BEGIN
-    SELECT a.shard_id, "gnomon".spec_json(a.spec) INTO v_shard, v_spec
+    SELECT "gnomon".spec_json(a.spec) INTO v_spec
     FROM "gnomon".scheduled_action AS a
-    WHERE a.guid = p_guid AND a.occurrence_no = p_occurrence;
+    WHERE a.shard_id = v_shard AND a.guid = p_guid AND a.occurrence_no = p_occurrence;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'stale attempt' USING ERRCODE = 'GN001';
     END IF;

@@ -29,7 +29,7 @@ ALTER ROLE /*role*/ IN DATABASE /*database*/ SET /*setting*/ TO /*value*/;
 GRANT USAGE ON SCHEMA /*schema*/ TO /*role*/;
 
 -- name: grant_effects
-GRANT EXECUTE ON FUNCTION /*schema*/.finish_ok(uuid, uuid, bigint), /*schema*/.effect_done(uuid, bigint) TO /*role*/;
+GRANT EXECUTE ON FUNCTION /*schema*/.finish_ok(text, uuid, uuid, bigint), /*schema*/.effect_done(text, uuid, bigint) TO /*role*/;
 
 -- name: name_login
 -- Whose effects it may note as done.

@@ -1236,16 +1236,17 @@ CREATE TABLE /*schema*/target_login (
 -- are strangers'. An attempt id is no secret, so the login must be that of the action's own target:
 -- no other may note its effect as done, nor hold its row. The row stays locked until the effect is
 -- committed: no other attempt can begin before, and none that begins afterwards misses the note.
-CREATE FUNCTION /*schema*/finish_ok(p_guid uuid, p_attempt uuid, p_occurrence bigint) RETURNS void
+CREATE FUNCTION /*schema*/finish_ok(p_id text, p_guid uuid, p_attempt uuid, p_occurrence bigint)
+RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    v_shard int;
+    v_shard int := (/*schema*/shard_hash(p_id) % /*schema*/shard_count())::int;
     v_series uuid;
     v_spec jsonb;
 BEGIN
-    SELECT a.shard_id, /*schema*/spec_json(a.spec) INTO v_shard, v_spec
+    SELECT /*schema*/spec_json(a.spec) INTO v_spec
     FROM /*schema*/scheduled_action AS a
-    WHERE a.guid = p_guid AND a.occurrence_no = p_occurrence;
+    WHERE a.shard_id = v_shard AND a.guid = p_guid AND a.occurrence_no = p_occurrence;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'stale attempt' USING ERRCODE = 'GN001';
     END IF;
@@ -1281,17 +1282,19 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION /*schema*/effect_done(p_guid uuid, p_occurrence bigint) RETURNS boolean
+CREATE FUNCTION /*schema*/effect_done(p_id text, p_guid uuid, p_occurrence bigint) RETURNS boolean
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v_shard int := (/*schema*/shard_hash(p_id) % /*schema*/shard_count())::int;
 BEGIN
     RETURN EXISTS (
         SELECT 1 FROM /*schema*/scheduled_action AS a
         JOIN /*schema*/sql_success AS s
             ON s.shard_id = a.shard_id AND s.guid = coalesce(a.series, a.guid)
-        WHERE a.guid = p_guid AND s.occurrence_no = p_occurrence
+        WHERE a.shard_id = v_shard AND a.guid = p_guid AND s.occurrence_no = p_occurrence
     );
 END
 $$;
 
-REVOKE ALL ON FUNCTION /*schema*/finish_ok(uuid, uuid, bigint) FROM PUBLIC;
-REVOKE ALL ON FUNCTION /*schema*/effect_done(uuid, bigint) FROM PUBLIC;
+REVOKE ALL ON FUNCTION /*schema*/finish_ok(text, uuid, uuid, bigint) FROM PUBLIC;
+REVOKE ALL ON FUNCTION /*schema*/effect_done(text, uuid, bigint) FROM PUBLIC;
