@@ -19,6 +19,7 @@ from gnomon.contracts.store import (
     BegunAttempt,
     ChangeResult,
     FinishRequest,
+    HandBegun,
     HeldShard,
     Installation,
     LapsedRow,
@@ -214,6 +215,7 @@ class Given:
         limit: int = 100,
         owner: str = OWNER,
         until: datetime | None = None,
+        hand: HandBegun | None = None,
     ) -> BeginResult:
         """Begin what is due: everywhere, unless demands are given."""
         return await self.store.work.begin(
@@ -224,6 +226,7 @@ class Given:
             window=window,
             silent=silent,
             until=until,
+            hand=hand,
         )
 
     async def begun(self, name: str | None = None, **fields: Any) -> BegunAttempt:
