@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from gnomon.contracts.store import HeartbeatResult, HeldShard, LeaseRequest, ShardLock, WorkerRow
@@ -55,6 +55,23 @@ class PostgresLeases:
         process: str | None = None,
         offer: Offer = ALL_QUEUES,
     ) -> HeartbeatResult:
+        told = (worker, owner, process, encode_offer(offer))
+        if self._database.many_shards:
+            columns = holding_columns(holdings, Group((), range(len(holdings))))
+            (row,) = await self._database.fetch(
+                "heartbeat_whole", *columns, *told, alive_for, silent
+            )
+            return _pulse(row, held=frozenset(row["held"]), now=row["now"])
+        return await self._heartbeat_parts(holdings, told, alive_for, silent)
+
+    async def _heartbeat_parts(
+        self,
+        holdings: Sequence[HeldShard],
+        told: tuple[object, ...],
+        alive_for: timedelta,
+        silent: timedelta | None,
+    ) -> HeartbeatResult:
+        """A part at a time, then what every node has: one that is away costs its own shards."""
         await self._database.learn_parts()
         prolonged = await those_at_hand(
             self._database.groups(holding.shard for holding in holdings),
@@ -65,22 +82,13 @@ class PostgresLeases:
         held = frozenset(row["shard_id"] for rows in prolonged for row in rows)
         now = await read_now(self._database)
         try:
-            await self._database.fetch(
-                "heartbeat_worker", worker, owner, now, len(held), process, encode_offer(offer)
-            )
+            await self._database.fetch("heartbeat_worker", *told, now, len(held))
         except StoreUnavailable:
             # Every node of Citus has that row, and one of them may be away: what is held stays so.
-            if self._database.many_shards or not held:
+            if not held:
                 raise
         (alive,) = await self._database.fetch("heartbeat_alive", alive_for, silent)
-        return HeartbeatResult(
-            held=held,
-            workers_alive=alive["workers"],
-            shards_held=alive["shards"],
-            shards_fresh=alive["shards_fresh"],
-            limits_version=alive["limits_version"],
-            now=now,
-        )
+        return _pulse(alive, held=held, now=now)
 
     async def release(self, holdings: Sequence[HeldShard]) -> None:
         await every(
@@ -99,6 +107,17 @@ class PostgresLeases:
     async def end_frozen_sessions(self, *, after: timedelta) -> int:
         (row,) = await self._database.fetch("end_frozen_sessions", after)
         return int(row["ended"])
+
+
+def _pulse(row: Row, *, held: frozenset[int], now: datetime) -> HeartbeatResult:
+    return HeartbeatResult(
+        held=held,
+        workers_alive=row["workers"],
+        shards_held=row["shards"],
+        shards_fresh=row["shards_fresh"],
+        limits_version=row["limits_version"],
+        now=now,
+    )
 
 
 def lock_of(row: Row, *, part: int | None = None) -> ShardLock:

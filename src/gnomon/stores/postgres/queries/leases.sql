@@ -41,6 +41,44 @@ FROM unnest($1::int[], $2::uuid[], $3::timestamptz[]) AS u (shard_id, lease_guid
 WHERE l.shard_id = u.shard_id AND l.lease_guid = u.lease_guid /*one-shard: AND l.shard_id = $4*/
 RETURNING l.shard_id;
 
+-- name: heartbeat_whole many-shards
+-- The same, the worker's own row, and what is known of all workers, in one statement.
+-- $1 shards, $2 lease guids, $3 incoming marks, $4 worker, $5 owner, $6 its process,
+-- $7 what it serves, $8 alive_for, $9 silent
+WITH prolonged AS (
+    UPDATE /*schema*/shard_lock AS l
+    SET beat = l.beat + 1, heartbeat_at = statement_timestamp(),
+        incoming_mark = greatest(l.incoming_mark, u.mark)
+    FROM unnest($1::int[], $2::uuid[], $3::timestamptz[]) AS u (shard_id, lease_guid, mark)
+    WHERE l.shard_id = u.shard_id AND l.lease_guid = u.lease_guid
+    RETURNING l.shard_id
+), held AS (
+    SELECT coalesce(array_agg(p.shard_id), '{}') AS shards, count(*)::int AS count
+    FROM prolonged AS p
+), told AS (
+    INSERT INTO /*schema*/worker (
+        worker_id, owner, started_at, heartbeat_at, shards, process, offer
+    )
+    SELECT $4::uuid, $5::text, statement_timestamp(), statement_timestamp(), h.count, $6::text,
+           $7::text
+    FROM held AS h
+    ON CONFLICT (worker_id) DO UPDATE
+    SET heartbeat_at = excluded.heartbeat_at, owner = excluded.owner, shards = excluded.shards,
+        process = excluded.process, offer = excluded.offer
+), others AS (
+    SELECT count(*) AS workers, coalesce(sum(w.shards), 0)::int AS shards,
+           coalesce(sum(w.shards) FILTER (
+               WHERE $9::interval IS NULL
+                   OR w.heartbeat_at >= statement_timestamp() - $9::interval
+           ), 0)::int AS shards_fresh
+    FROM /*schema*/worker AS w
+    WHERE w.heartbeat_at > statement_timestamp() - $8::interval AND w.worker_id <> $4::uuid
+)
+SELECT h.shards AS held, statement_timestamp() AS now, o.workers + 1 AS workers,
+       o.shards + h.count AS shards, o.shards_fresh + h.count AS shards_fresh,
+       (SELECT i.limits_version FROM /*schema*/installation AS i) AS limits_version
+FROM held AS h CROSS JOIN others AS o;
+
 -- name: release shard-local
 -- $1 shards, $2 lease guids, $3 incoming marks
 UPDATE /*schema*/shard_lock AS l
@@ -50,9 +88,9 @@ FROM unnest($1::int[], $2::uuid[], $3::timestamptz[]) AS u (shard_id, lease_guid
 WHERE l.shard_id = u.shard_id AND l.lease_guid = u.lease_guid /*one-shard: AND l.shard_id = $4*/;
 
 -- name: heartbeat_worker global
--- $1 worker, $2 owner, $3 the present, $4 how many shards it holds, $5 its process, $6 what it serves
-INSERT INTO /*schema*/worker (worker_id, owner, started_at, heartbeat_at, shards, process, offer)
-VALUES ($1::uuid, $2::text, $3::timestamptz, $3::timestamptz, $4::int, $5::text, $6::text)
+-- $1 worker, $2 owner, $3 its process, $4 what it serves, $5 the present, $6 how many shards it holds
+INSERT INTO /*schema*/worker (worker_id, owner, process, offer, started_at, heartbeat_at, shards)
+VALUES ($1::uuid, $2::text, $3::text, $4::text, $5::timestamptz, $5::timestamptz, $6::int)
 ON CONFLICT (worker_id) DO UPDATE
 SET heartbeat_at = excluded.heartbeat_at, owner = excluded.owner, shards = excluded.shards,
     process = excluded.process, offer = excluded.offer;
