@@ -53,9 +53,10 @@ def version_of(name: str, package: str) -> str:
 
 
 def _install(python: Path, requirements: Path) -> None:
+    # --no-deps: see scripts/make-venv.
     subprocess.run(
         [python, *("-m", "pip", "install", "--quiet", "--disable-pip-version-check"),
-         "--require-hashes", "-r", requirements],
+         "--require-hashes", "--no-deps", "-r", requirements],
         check=True, capture_output=True, text=True, timeout=INSTALL_S,
     )  # fmt: skip
 
