@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
-from gnomon.contracts.store import Recorded, Store
-from gnomon.model.errors import Conflict, FailedPrecondition, NotFound
+from gnomon.contracts.store import HeldShard, Recorded, Store
+from gnomon.model.errors import Conflict, FailedPrecondition, NotFound, StoreUnavailable
 from gnomon.model.outcome import Failed, Succeeded
 from tests.conformance.store.suite.given import HOUR, NOTHING, OWNER, SECOND, Given, every, retrying
 
@@ -60,6 +60,8 @@ class _Storm:
                 await change()
             except EXPECTED:
                 await asyncio.sleep(0)
+            except StoreUnavailable as exc:
+                _tolerate(exc)
 
     # -- users ------------------------------------------------------------------------------------
 
@@ -113,28 +115,34 @@ class _Storm:
     # -- workers ----------------------------------------------------------------------------------
 
     async def _work(self, store: Store) -> None:
-        given = self._given
-        holdings = await given.holdings()
+        holdings = await self._given.holdings()
         while not self._is_over:
-            await store.work.move(holdings, limit=100)
-            begun = (
-                await store.work.begin(
-                    await given.demands(), batch=given.entropy.token(), owner=OWNER,
-                    grace=NOTHING, window=NOTHING, silent=HOUR,
-                )
-            ).begun  # fmt: skip
-            await store.work.extend(begun, window=SECOND, grace=NOTHING)
-            await asyncio.sleep(PAUSE_S)
-            outcomes = [self._dice.choice((Succeeded(), Failed(error="no"))) for _ in begun]
-            finishes = [
-                await given.finish_of(one, outcome)
-                for one, outcome in zip(begun, outcomes, strict=True)
-            ]
-            self._dice.shuffle(finishes)
-            await store.work.finish(finishes, owner=OWNER)
-            lapsed = await store.work.list_lapsed(holdings, limit=100)
-            await store.work.settle([await given.settlement(one) for one in lapsed])
-            await store.work.delete_stale(holdings, limit=100)
+            try:
+                await self._work_once(store, holdings)
+            except StoreUnavailable as exc:
+                _tolerate(exc)
+
+    async def _work_once(self, store: Store, holdings: Sequence[HeldShard]) -> None:
+        given = self._given
+        await store.work.move(holdings, limit=100)
+        begun = (
+            await store.work.begin(
+                await given.demands(), batch=given.entropy.token(), owner=OWNER,
+                grace=NOTHING, window=NOTHING, silent=HOUR,
+            )
+        ).begun  # fmt: skip
+        await store.work.extend(begun, window=SECOND, grace=NOTHING)
+        await asyncio.sleep(PAUSE_S)
+        outcomes = [self._dice.choice((Succeeded(), Failed(error="no"))) for _ in begun]
+        finishes = [
+            await given.finish_of(one, outcome)
+            for one, outcome in zip(begun, outcomes, strict=True)
+        ]
+        self._dice.shuffle(finishes)
+        await store.work.finish(finishes, owner=OWNER)
+        lapsed = await store.work.list_lapsed(holdings, limit=100)
+        await store.work.settle([await given.settlement(one) for one in lapsed])
+        await store.work.delete_stale(holdings, limit=100)
 
     async def calm_down(self, store: Store) -> None:
         """Every action can still be written."""
@@ -145,3 +153,10 @@ class _Storm:
                 continue
         begun = await self._given.begun("after-the-storm")
         assert Recorded.APPLIED is await self._given.recorded(begun)
+
+
+def _tolerate(exc: StoreUnavailable) -> None:
+    """On a machine with ten times its work to do, who waits for his turn waits longer than a
+    statement may; nobody is in a circle then."""
+    if "statement timeout" not in str(exc):
+        raise exc
