@@ -13,19 +13,33 @@ import math
 import os
 import time
 import uuid
-from collections.abc import AsyncIterator, Collection, Iterator
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, asynccontextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
+import psycopg
 import pytest
+from psycopg import sql
 
 from gnomon.app import App
 from gnomon.model.action import State
 from gnomon.model.errors import Unavailable
 from gnomon.model.ids import shard_of
+from tests.fault.own_effects import EFFECTS, granted, login_of, wanted
 from tests.fault.program import SHARD_COUNT, note
-from tests.fault.stage import Stage, all_done, counted, create_all, request, stop_all, until
+from tests.fault.stage import (
+    Stage,
+    all_attempts,
+    all_done,
+    counted,
+    create_all,
+    insist,
+    request,
+    stop_all,
+    until,
+)
 from tests.fixtures.citus import CitusCluster, CitusNode
 from tests.fixtures.postgres import drop_schema
 from tests.fixtures.processes import Processes
@@ -45,6 +59,12 @@ def citus_stage(citus: CitusCluster, tmp_path: Path, processes: Processes) -> It
     yield Stage(citus.dsn, schema, folder=tmp_path, processes=processes)
     processes.close()
     drop_schema(citus.dsn, schema)
+
+
+@pytest.fixture
+def login(citus_stage: Stage) -> Iterator[str]:
+    with login_of(citus_stage.url) as name:
+        yield name
 
 
 class Flow:
@@ -191,6 +211,45 @@ async def test_a_node_that_is_away_stops_nobody_else(
         await settled(citus_stage, app, flow, len(workers))
         assert waited_s < AWAY_S, "healthy shards stood still for as long as the node was away"
         await stop_all(*workers)
+
+
+async def performed(app: App, numbers: Iterable[int], shards: set[int]) -> list[str]:
+    """SQL effects of these numbers, as far as they are in these shards; each is done."""
+    names = {f"a-{n}": n for n in numbers if shard_of(f"a-{n}", SHARD_COUNT) in shards}
+    assert shards == {shard_of(name, SHARD_COUNT) for name in names}
+
+    async def is_done(name: str) -> bool:
+        return (await app.scheduler.get(name)).status.state is State.DONE
+
+    for name, n in names.items():
+        await insist(partial(app.scheduler.create, wanted(name, n, key=name)))
+    for name in names:
+        await until(partial(is_done, name), f"end of {name}")
+    return list(names)
+
+
+async def test_sql_effects_of_healthy_shards_are_committed_while_a_node_is_away(
+    citus: CitusCluster, citus_stage: Stage, login: str
+) -> None:
+    """In the installation's own database, each with the note of its success: that takes no node
+    but the shard's own."""
+    gone = citus.workers[-1]
+    with psycopg.connect(citus.dsn, autocommit=True) as owner:
+        async with citus_stage.app() as app:
+            dsn = granted(owner, citus_stage, login)
+            worker = await citus_stage.worker("--sql-dsn", dsn)
+            theirs = citus.shards_on(gone, citus_stage.schema, SHARD_COUNT)
+            healthy = set(range(SHARD_COUNT)) - theirs
+            # From then on the worker has these shards; while a node is away it would get none.
+            before = await performed(app, range(100), healthy)
+            async with aside(citus.stopped(gone)):
+                meanwhile = await performed(app, range(100, 200), healthy)
+            logs = await all_attempts(app, meanwhile)
+            await stop_all(worker)
+        effects = owner.execute(sql.SQL(EFFECTS).format(sql.Identifier(citus_stage.schema)))
+    print(f"\n  {len(meanwhile)} effects in {sum(map(len, logs.values()))} attempts")
+    count = len(before) + len(meanwhile)
+    assert (count, count) == effects.fetchone()
 
 
 async def test_the_coordinator_restarts(citus: CitusCluster, citus_stage: Stage) -> None:

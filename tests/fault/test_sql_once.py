@@ -7,9 +7,7 @@ import os
 import random
 import re
 import signal
-import uuid
 from collections.abc import Iterator
-from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -19,7 +17,7 @@ from psycopg import sql
 
 from gnomon.app import App
 from gnomon.model.action import State
-from gnomon.model.spec import Retry, Sql
+from tests.fault.own_effects import EFFECTS, granted, login_of, wanted
 from tests.fault.stage import (
     Stage,
     all_actions,
@@ -27,7 +25,6 @@ from tests.fault.stage import (
     all_done,
     counted,
     create_all,
-    request,
     stop_all,
     until,
 )
@@ -38,30 +35,13 @@ KILLED_ATTEMPTS_MIN = 50
 WORKERS = 4
 WAITING_MIN = 100  # so that every kill finds workers at work
 WAVE = 200
-# On a busy machine an attempt may take more than a second: it has a connection of its own, and that
-# of Citus needs more of them. With less time than that all of them would end too late, for ever.
-PATIENT = Retry(max=1_000)
-TIMEOUT = timedelta(seconds=10)
-EFFECT = "INSERT INTO effect SELECT $1 FROM pg_sleep(0.05)"
-GRANTS = (
-    "CREATE ROLE {1} LOGIN",
-    "GRANT USAGE ON SCHEMA {0} TO {1}",
-    "GRANT EXECUTE ON FUNCTION {0}.finish_ok, {0}.effect_done TO {1}",
-    "INSERT INTO {0}.target_login VALUES ('own', {2})",
-    "CREATE TABLE {0}.effect (n int)",
-    "GRANT INSERT ON {0}.effect TO {1}",
-)
 BEGUN = "SELECT count(*) FROM {0}.processing_queue WHERE running AND owner LIKE %s"
-EFFECTS = "SELECT count(*), count(DISTINCT n) FROM {0}.effect"
 
 
 @pytest.fixture
 def login(postgres_stage: Stage) -> Iterator[str]:
-    name = f"sql_{uuid.uuid4().hex[:12]}"
-    yield name
-    with psycopg.connect(postgres_stage.url, autocommit=True) as owner:
-        owner.execute(sql.SQL("DROP OWNED BY {}").format(sql.Identifier(name)))
-        owner.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(name)))
+    with login_of(postgres_stage.url) as name:
+        yield name
 
 
 class Field:
@@ -84,16 +64,7 @@ class Field:
         if self.action_count - done >= WAITING_MIN:
             return
         numbers = range(self.action_count, self.action_count + WAVE)
-        wanted = [
-            request(
-                f"a-{n}",
-                Sql(target="own", statement=EFFECT, parameters=[n]),
-                retry=PATIENT,
-                timeout=TIMEOUT,
-            )
-            for n in numbers
-        ]
-        await create_all(self.app, wanted)
+        await create_all(self.app, [wanted(f"a-{n}", n) for n in numbers])
         self.action_count += WAVE
 
     def begun_by(self, process_id: int) -> int:
@@ -137,12 +108,9 @@ async def test_effects_are_committed_once_under_kills(postgres_stage: Stage, log
     """Workers are killed 60 times in the middle of it: each action's row is there exactly once, and
     every attempt that was cut short is counted."""
     stage = postgres_stage
-    dsn = stage.url.replace("postgres@", f"{login}@")
-    names = (sql.Identifier(stage.schema), sql.Identifier(login))
     async with stage.app() as app:
         with psycopg.connect(stage.url, autocommit=True) as owner:
-            for text in GRANTS:
-                owner.execute(sql.SQL(text).format(*names, sql.Literal(login)))
+            dsn = granted(owner, stage, login)
             field = Field(app, owner, stage.schema)
             options = ("--sql-dsn", dsn, "--concurrency", "4")
             brood = stage.launch_brood("--workers", str(WORKERS), *options)
