@@ -49,6 +49,8 @@ AWAY_S = 60.0 if IS_FULL else 10.0
 RATE = 500 if IS_FULL else 50  # a second; so many only on machines that can
 BATCH_S = 0.2
 DONE_WITHIN_S = 240.0
+RESTARTS = 5
+EFFECTS_PER_RESTART = 40
 
 pytestmark = [pytest.mark.slow, pytest.mark.postgres]
 
@@ -250,6 +252,31 @@ async def test_sql_effects_of_healthy_shards_are_committed_while_a_node_is_away(
     print(f"\n  {len(meanwhile)} effects in {sum(map(len, logs.values()))} attempts")
     count = len(before) + len(meanwhile)
     assert (count, count) == effects.fetchone()
+
+
+async def test_sql_effects_are_committed_once_while_the_coordinator_restarts(
+    citus: CitusCluster, citus_stage: Stage, login: str
+) -> None:
+    """They are in a table of its own, and the notes of them on other nodes: whatever it was at when
+    it was stopped, both are there in the end."""
+    async with citus_stage.app() as app:
+        with psycopg.connect(citus.dsn, autocommit=True) as owner:
+            dsn = granted(owner, citus_stage, login)
+        count = EFFECTS_PER_RESTART * RESTARTS
+        await create_all(app, [wanted(f"a-{n}", n) for n in range(count)])
+        worker = await citus_stage.worker("--sql-dsn", dsn, "--concurrency", "8")
+        for number in range(RESTARTS):
+            await all_done(app, number * EFFECTS_PER_RESTART, timeout_s=DONE_WITHIN_S)
+            async with aside(citus.stopped(citus.nodes[0])):
+                pass
+        await all_done(app, count, timeout_s=DONE_WITHIN_S)
+        await stop_all(worker)
+        logs = await all_attempts(app, [f"a-{n}" for n in range(count)])
+        found_done = sum("earlier" in (one.answer or "") for log in logs.values() for one in log)
+        print(f"\n  {sum(map(len, logs.values()))} attempts at {count}, {found_done} found done")
+    with psycopg.connect(citus.dsn) as owner:
+        effects = owner.execute(sql.SQL(EFFECTS).format(sql.Identifier(citus_stage.schema)))
+        assert (count, count) == effects.fetchone()
 
 
 async def test_the_coordinator_restarts(citus: CitusCluster, citus_stage: Stage) -> None:

@@ -80,6 +80,29 @@ async def test_a_granted_role_schedules_and_cancels_but_cannot_read(
     assert [] == list(await store.installation.doctor())
 
 
+async def test_an_action_and_a_table_that_citus_knows_are_one_commit(
+    citus: CitusCluster, store: Store, place: PostgresSchema
+) -> None:
+    """The shard is another node's: it is prepared there before either is committed. A commit that
+    fails here leaves no action."""
+    del store
+    citus.ask(f"CREATE TABLE {place.schema}.mine (n int)")
+    citus.ask(f"SELECT citus_add_local_table_to_metadata('{place.schema}.mine')")
+    insert = f"INSERT INTO {place.schema}.mine SELECT count(*) FROM {place.schema}.mine"
+    schedule = f"SELECT {place.schema}.schedule('http', %s, id => 'one')"
+    with psycopg.connect(citus.dsn) as first, psycopg.connect(citus.dsn) as second:
+        for session in (first, second):
+            session.isolation_level = psycopg.IsolationLevel.SERIALIZABLE
+        first.execute(insert.encode())
+        first.execute(schedule.encode(), [Jsonb(CALL)])
+        second.execute(insert.encode())
+        second.commit()
+        with pytest.raises(psycopg.errors.SerializationFailure):
+            first.commit()
+    assert [(1,)] == citus.ask(f"SELECT count(*) FROM {place.schema}.mine")
+    assert [] == citus.ask(f"SELECT id FROM {place.schema}.tasks")
+
+
 async def test_workers_work_through_every_node(
     citus: CitusCluster, store: Store, place: PostgresSchema
 ) -> None:

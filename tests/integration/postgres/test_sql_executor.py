@@ -216,6 +216,24 @@ async def test_a_failed_statement_leaves_no_note(own: Own) -> None:
     assert 0 == own.count("sql_success")
 
 
+async def test_an_effect_that_cannot_be_committed_leaves_no_note(own: Own) -> None:
+    """Both are there or neither; on Citus, too, where the note may be another node's row."""
+    schema = sql.Identifier(own.schema)
+    insert = sql.SQL("INSERT INTO {0}.effect SELECT count(*) FROM {0}.effect").format(schema)
+    finish = sql.SQL("SELECT {}.finish_ok(%s, %s, %s, %s)").format(schema)
+    order, dsn = own.order, own.owner.info.dsn
+    with psycopg.connect(dsn.replace("user=postgres", f"user={own.login}")) as attempt:
+        attempt.isolation_level = psycopg.IsolationLevel.SERIALIZABLE
+        attempt.execute(insert)
+        attempt.execute(finish, (order.id, order.guid, order.attempt_id, order.occurrence_no))
+        with psycopg.connect(dsn) as other:
+            other.isolation_level = psycopg.IsolationLevel.SERIALIZABLE
+            other.execute(insert)
+        with pytest.raises(psycopg.errors.SerializationFailure):
+            attempt.commit()
+    assert (1, 0) == (own.count("effect"), own.count("sql_success"))
+
+
 async def test_notes_of_actions_that_are_gone_are_purged(own: Own, store: Store) -> None:
     """And those of living ones stay."""
     await own.perform("INSERT INTO effect VALUES (1)")

@@ -326,8 +326,11 @@ BEGIN
     IF NOT FOUND THEN
         RAISE EXCEPTION 'stale attempt' USING ERRCODE = 'GN001';
     END IF;
+    -- Not VALUES: on Citus that row would be committed on its node before the effect is on this one,
+    -- and a crash in between, or a commit that fails, would leave the note without the effect. Rows
+    -- that are selected from a function are sent from here, and prepared there before either commit.
     INSERT INTO "gnomon".sql_success AS s (guid, at, occurrence_no, shard_id)
-    VALUES (v_series, statement_timestamp(), p_occurrence, v_shard)
+    SELECT v_series, statement_timestamp(), p_occurrence, v_shard FROM generate_series(1, 1)
     ON CONFLICT (guid, shard_id) DO UPDATE
     SET at = excluded.at, occurrence_no = excluded.occurrence_no;
 END
