@@ -130,6 +130,9 @@ async def create_drafts(
         if answer is None and draft.keyed
     ]
     repeats |= await live_repeats(session, decoder, missed, shards, repeats)
+    ended = [draft for draft in missed if draft.guid not in repeats]
+    if ended:  # alive when their end was asked for, ended when their life was; never the other way
+        repeats |= await _finished_repeats(session, decoder, ended, shards)
     return [
         ChangeResult(action=repeats[draft.guid], repeated=True)
         if answer is None and draft.keyed and draft.guid in repeats
