@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from typing import Any
 
 import pytest
 
@@ -42,7 +43,7 @@ async def store(
     request: pytest.FixtureRequest, installed_schema: PostgresSchema
 ) -> AsyncIterator[Store]:
     dsn, schema = installed_schema
-    how = {"parts": 2, "many_shards": False} if request.param == "two parts" else {}
+    how: dict[str, Any] = {"parts": 2, "many_shards": False} if request.param == "two parts" else {}
     opened = await open_postgres(
         dsn, schema=schema, clock=SystemClock(), entropy=SystemEntropy(), **how
     )
