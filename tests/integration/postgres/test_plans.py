@@ -142,7 +142,6 @@ WANTED = {
     "get_finished": ["finished_action"],
     "repeat_live": ["scheduled_action_guid_idx"],
     "heartbeat": ["shard_lock_pkey"],
-    "heartbeat_whole": ["shard_lock_pkey"],
 }
 HOT_TABLES = ("scheduled_action", "incoming_queue", "processing_queue")
 
