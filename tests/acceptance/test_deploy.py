@@ -155,7 +155,7 @@ def test_the_container_file_takes_what_is_there() -> None:
     for line in re.findall(r"(?m)^COPY (?!--from)(.*)$", text):
         *sources, _ = line.split()
         assert [] == [name for name in sources if not (ROOT / name).exists()]
-    assert "--require-hashes -r deploy/requirements.lock" in text
+    assert "--require-hashes --no-deps -r deploy/requirements.lock" in text
     settings = load_settings(file=DEPLOY / "gnomon.toml", environ={})
     ports = {str(settings.server.port), str(settings.server.grpc_port)}
     assert ports == set(re.findall(r"(?m)^EXPOSE (.*)$", text)[0].split())
