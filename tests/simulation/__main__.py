@@ -32,7 +32,6 @@ FLOORS = {
     "helper begin": 200,
     "lost answer of move_and_begin": 20,
     "lost answer of begin": 80,
-    "handed before a lost answer": 80,
     "lost answer of finish": 100,
     "lost answer of create": 80,
     "unknown answer": 200,

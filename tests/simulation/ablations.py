@@ -43,7 +43,6 @@ from gnomon.stores.sqlite.rows import micros, moment
 from gnomon.worker import Worker, WorkerConfig
 from gnomon.worker import attempt as attempt_module
 from gnomon.worker import settlement as settlement_module
-from gnomon.worker.begin_calls import Taking
 from gnomon.worker.guest import Guest
 from gnomon.worker.late_commits import LateCommits, ShardsToRescan
 from gnomon.worker.leases import WorkerLeases
@@ -510,12 +509,6 @@ def is_free_by_the_clock(leases: WorkerLeases, lock: ShardLock) -> bool:
     return lock.silent_for is None or lock.silent_for >= leases._config.lease
 
 
-def take_again(taking: Taking, begun: Sequence[BegunAttempt]) -> None:
-    """All that is in the answer, also what came before it."""
-    taking._promise.close()
-    taking._take(begun)
-
-
 ABLATIONS: dict[str, Ablation] = {
     ablation.name: ablation
     for ablation in (
@@ -551,7 +544,6 @@ ABLATIONS: dict[str, Ablation] = {
         Patched("settle-own", (Reservations, "keep_own", settle_all)),
         Patched("no-look-behind", (Pump, "_demand", ask_ahead)),
         Patched("trusted-clock", (WorkerLeases, "_is_free", is_free_by_the_clock)),
-        Patched("taken-twice", (Taking, "rest", take_again)),
         Patched("trusted-marks", (Crowd, "counted", lambda _, mark: mark)),
     )
 }

@@ -418,10 +418,6 @@ class Rules:
         """The answer that would have said what was begun got lost."""
         self.forgotten.update(one.attempt_id for one in begun)
 
-    def recall(self, begun: Sequence[BegunAttempt]) -> None:
-        """These came before it."""
-        self.forgotten.difference_update(one.attempt_id for one in begun)
-
     def on_find_begun(self, who: str, arguments: Arguments, result: list[BegunAttempt]) -> None:
         for begun in result:
             made = self.generations[begun.guid]

@@ -74,7 +74,6 @@ def test_seed_that_failed_once_stays_green(seed: int) -> None:
         ("settle-own", 80),
         ("trusted-clock", 20),
         ("trusted-marks", 200),
-        ("taken-twice", 0),
         ("one-pool", 160),
         ("no-guests", 0),
         ("unserved-fails", 0),

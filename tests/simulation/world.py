@@ -6,7 +6,7 @@ import asyncio
 import gc
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from datetime import timedelta
@@ -16,7 +16,7 @@ from unittest.mock import patch
 import msgspec
 
 from gnomon.contracts.env import Env
-from gnomon.contracts.store import ArrivalResult, BeginResult, BegunAttempt, Store
+from gnomon.contracts.store import ArrivalResult, BeginResult, Store
 from gnomon.model.errors import StoreUnavailable
 from gnomon.scheduler import Scheduler
 from gnomon.stores.sqlite import open_sqlite
@@ -544,11 +544,6 @@ class World(Watcher):
         if verb in ("create", "finish") or (began and result.begun):
             self.history.reach(f"lost answer of {verb}")
             self.history.note(store.name, "lost answer", verb)
-
-    def handed(self, store: FaultyStore, begun: Sequence[BegunAttempt]) -> None:
-        self.rules.recall(begun)
-        self.history.reach("handed before a lost answer")
-        self.history.note(store.name, "handed", len(begun))
 
     def _count_failure(self, store: FaultyStore, verb: str) -> None:
         if verb in ("finish", "extend"):

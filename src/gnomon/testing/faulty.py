@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
-from gnomon.contracts.store import BegunAttempt, Store, Wakeups
+from gnomon.contracts.store import Store, Wakeups
 from gnomon.model.errors import StoreUnavailable
 
 Verb = Callable[..., Awaitable[Any]]
@@ -50,9 +50,6 @@ class Watcher:
 
     def lost(self, store: FaultyStore, verb: str, arguments: Arguments, result: Any) -> None:
         """The answer of a call that was performed got lost."""
-
-    def handed(self, store: FaultyStore, begun: Sequence[BegunAttempt]) -> None:
-        """These came before the answer that got lost: see `hand` of `begin`."""
 
     def after(self, store: FaultyStore, verb: str) -> bool:  # noqa: ARG002 - see before
         """The answer is about to reach the process; True if something happened to it."""
@@ -102,7 +99,6 @@ class FaultyStore:
         await self._travel(is_struck=self._watcher.after(self, verb))
         if self._is_struck(self.misfortune.unanswered):
             self._watcher.lost(self, verb, arguments, result)
-            self._hand_some(arguments, result)
             raise StoreUnavailable("the answer was lost")
         if isinstance(result, Exception):
             raise result
@@ -115,15 +111,6 @@ class FaultyStore:
             result = exc
         self._watcher.performed(self, verb, arguments, result)
         return result
-
-    def _hand_some(self, arguments: Arguments, result: Any) -> None:
-        """Half of what was begun arrives although the answer does not, as if the rest of the work
-        were elsewhere."""
-        hand, begun = arguments.named.get("hand"), getattr(result, "begun", ())
-        if hand is not None and begun:
-            some = begun[: (len(begun) + 1) // 2]
-            self._watcher.handed(self, some)
-            hand(some)
 
     async def _travel(self, *, is_struck: bool) -> None:
         if self.misfortune.delay_s and self._source.random() < 0.5:

@@ -33,40 +33,6 @@ T = TypeVar("T")
 PutArmed = Callable[[Sequence[BegunAttempt]], None]
 
 
-class Taking:
-    """Hands the attempts of one call to the slots that were promised to them, each once: those that
-    come before the answer, and those that are in it."""
-
-    def __init__(
-        self,
-        slots: Slots,
-        promise: SlotHold,
-        asked_at: float,
-        tell: Callable[[Mapping[str, int]], None],
-    ) -> None:
-        self._slots = slots
-        self._promise = promise
-        self._asked_at = asked_at
-        self._tell = tell
-        self._taken: set[UUID] = set()
-
-    def some(self, begun: Sequence[BegunAttempt]) -> None:
-        """These are begun; others may follow."""
-        self._taken.update(attempt.attempt_id for attempt in begun)
-        self._promise.use(Counter(attempt.spec.queue for attempt in begun))
-        self._take(begun)
-
-    def rest(self, begun: Sequence[BegunAttempt]) -> None:
-        """These are all of them."""
-        self._promise.close()
-        if self._taken:
-            begun = [attempt for attempt in begun if attempt.attempt_id not in self._taken]
-        self._take(begun)
-
-    def _take(self, begun: Sequence[BegunAttempt]) -> None:
-        self._tell(self._slots.take(begun, self._asked_at, first=self._promise.first))
-
-
 class BeginCalls:
     """The two verbs that begin attempts, for one worker."""
 
@@ -183,7 +149,7 @@ class BeginCalls:
             raise
 
     async def _begin(self, demands: Sequence[BeginRequest], promise: SlotHold) -> BeginResult:
-        batch, taking = self._entropy.token(), self._taking(promise)
+        batch, asked_at = self._entropy.token(), self._clock.monotonic()
         try:
             result = await self._store.begin(
                 demands,
@@ -192,12 +158,12 @@ class BeginCalls:
                 grace=self._config.grace,
                 window=self._config.window,
                 silent=self._config.silent,
-                hand=taking.some,
             )
         except Unavailable:
-            await self._take_lost({demand.lane.shard for demand in demands}, batch, taking)
+            shards = {demand.lane.shard for demand in demands}
+            await self._take_lost(shards, batch, asked_at, promise)
             raise
-        taking.rest(result.begun)
+        self._take(result.begun, asked_at, promise)
         return result
 
     async def _move_and_begin(
@@ -209,7 +175,7 @@ class BeginCalls:
         *,
         newest: bool,
     ) -> MoveResult:
-        batch, taking = self._entropy.token(), self._taking(promise)
+        batch, asked_at = self._entropy.token(), self._clock.monotonic()
         try:
             arrived = await self._store.move_and_begin(
                 holdings,
@@ -220,21 +186,25 @@ class BeginCalls:
                 owner=self._owner,
                 grace=self._config.grace,
                 window=self._config.window,
-                hand=taking.some,
             )
         except Unavailable:
-            await self._take_lost({held.shard for held in holdings}, batch, taking)
+            shards = {held.shard for held in holdings}
+            await self._take_lost(shards, batch, asked_at, promise)
             raise
-        taking.rest(arrived.begun)
+        self._take(arrived.begun, asked_at, promise)
         return arrived.moved
 
-    async def _take_lost(self, shards: Collection[int], batch: UUID, taking: Taking) -> None:
+    async def _take_lost(
+        self, shards: Collection[int], batch: UUID, asked_at: float, promise: SlotHold
+    ) -> None:
         """The answer was lost: what was begun may still be performed, if it is found."""
         with suppress(Unavailable):
-            taking.rest(await self._store.find_begun(shards, batch=batch))
+            self._take(await self._store.find_begun(shards, batch=batch), asked_at, promise)
 
-    def _taking(self, promise: SlotHold) -> Taking:
-        return Taking(self._slots, promise, self._clock.monotonic(), self._tell_begun)
+    def _take(self, begun: Sequence[BegunAttempt], asked_at: float, promise: SlotHold) -> None:
+        """Hand begun attempts to the slots that were promised to them."""
+        promise.close()
+        self._tell_begun(self._slots.take(begun, asked_at, first=promise.first))
 
     def _tell_begun(self, counts: Mapping[str, int]) -> None:
         self._tally.begun(counts)

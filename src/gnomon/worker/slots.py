@@ -135,24 +135,19 @@ class SlotHold:
     """Room for attempts that are being begun, until they are in hand or it is known that they are
     fewer."""
 
-    def __init__(self, counts: dict[QueueSlots, int], *, first: bool = False) -> None:
-        self._counts = counts
+    def __init__(self, parts: list[tuple[QueueSlots, int]], *, first: bool = False) -> None:
+        self._parts = parts
         self.first = first  # they come before all that waits for a slot
-        for queue, count in counts.items():
+        for queue, count in parts:
             queue.promised += count
-            queue.recount()
-
-    def use(self, counts: Mapping[str, int]) -> None:
-        """So many of them are about to be in hand, by queue; the others are still being begun."""
-        for queue, count in self._counts.items():
-            used = min(count, counts.get(queue.name, 0))
-            self._counts[queue] -= used
-            queue.promised -= used
             queue.recount()
 
     def close(self) -> None:
         """Give the room back. Safe to repeat."""
-        self.use({queue.name: count for queue, count in self._counts.items()})
+        for queue, count in self._parts:
+            queue.promised -= count
+            queue.recount()
+        self._parts = []
 
 
 class Slots:
@@ -273,7 +268,8 @@ class Slots:
 
     def promise(self, counts: Mapping[str, int], *, first: bool = False) -> SlotHold:
         """So many attempts of these queues are being begun: nobody else may count on their room."""
-        return SlotHold({self._queue(name): count for name, count in counts.items()}, first=first)
+        parts = [(self._queue(name), count) for name, count in counts.items()]
+        return SlotHold(parts, first=first)
 
     def attempts(self) -> Iterable[BegunAttempt]:
         """Everything in hand, for prolonging reservations."""

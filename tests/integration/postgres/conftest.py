@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
-from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -14,7 +13,6 @@ from gnomon.contracts.store import ActionDraft, HeldShard, LeaseRequest, Store
 from gnomon.model.ids import shard_of
 from gnomon.model.spec import Mock, Spec
 from gnomon.stores.postgres import open_postgres
-from tests.conformance.store.suite.given import Given
 from tests.fixtures.installed import INSTALLED_SHARD_COUNT
 from tests.fixtures.postgres import PostgresSchema
 
@@ -30,25 +28,6 @@ async def store(installed_schema: PostgresSchema) -> AsyncIterator[Store]:
     await opened.installation.migrate(shard_count=SHARD_COUNT)
     yield opened
     await opened.close()
-
-
-@pytest.fixture
-async def given(store: Store) -> Given:
-    """Makes what a test starts from, as in the conformance suite."""
-
-    async def nothing(_: str) -> list[list[Any]]:
-        return []
-
-    async def the_same() -> Store:
-        return store
-
-    return Given(
-        store,
-        await store.installation.open(),
-        entropy=SystemEntropy(),
-        execute_raw=nothing,
-        open_another=the_same,
-    )
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeAlias
 import asyncpg
 import pytest
 
+from gnomon.clock import SystemEntropy
 from gnomon.contracts.store import Store
 from gnomon.model.errors import StoreUnavailable
 from tests.conformance.store.suite.given import HOUR, OWNER, Given
@@ -24,6 +25,23 @@ async def connection(installed_schema: PostgresSchema) -> AsyncIterator[Connecti
     opened: Connection = await asyncpg.connect(installed_schema.dsn)
     yield opened
     await opened.close()
+
+
+@pytest.fixture
+async def given(store: Store) -> Given:
+    async def nothing(_: str) -> list[list[Any]]:
+        return []
+
+    async def the_same() -> Store:
+        return store
+
+    return Given(
+        store,
+        await store.installation.open(),
+        entropy=SystemEntropy(),
+        execute_raw=nothing,
+        open_another=the_same,
+    )
 
 
 @pytest.fixture(params=["joined", "sql"])

@@ -134,8 +134,6 @@ class _Promise:
     def __init__(self, *, first: bool) -> None:
         self.first = first
 
-    def use(self, _counts: Mapping[str, int]) -> None: ...
-
     def close(self) -> None: ...
 
 

@@ -9,7 +9,7 @@ who serve it, as owners, or as guests in the shards of others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from types import MappingProxyType
@@ -120,9 +120,6 @@ class ReservedAttempt(Protocol):
     def guid(self) -> UUID: ...
     @property
     def attempt_id(self) -> UUID: ...
-
-
-HandBegun = Callable[[Sequence[BegunAttempt]], None]
 
 
 class BeginResult(Value, frozen=True):
@@ -242,7 +239,7 @@ class WorkStore(Protocol):
         """
         ...
 
-    async def move_and_begin(  # noqa: PLR0913 - what `move` and `begin` need
+    async def move_and_begin(
         self,
         holdings: Sequence[HeldShard],
         *,
@@ -253,7 +250,6 @@ class WorkStore(Protocol):
         grace: timedelta,
         window: timedelta,
         newest: bool = False,
-        hand: HandBegun | None = None,
     ) -> ArrivalResult:
         """Move, and begin at once what is due on arrival: an immediate action's short way.
 
@@ -261,7 +257,7 @@ class WorkStore(Protocol):
         the rules of `begin`, in the same transaction where the engine can. The others are moved
         only; so may those be that were attempted before. An engine may begin a row where it is:
         then `next_due` and `list_lanes` do not tell of it, but everything else does. An unknown
-        outcome is found out by `find_begun`, and some of it may be handed, as for `begin`.
+        outcome is found out by `find_begun`, as for `begin`.
 
         `newest`: of the last `limit` rows of each shard what is due is taken, as far as there is
         room, and the rest stays (but for rows of the same moment, perhaps); neither marks nor
@@ -286,7 +282,6 @@ class WorkStore(Protocol):
         window: timedelta,
         silent: timedelta,
         until: datetime | None = None,
-        hand: HandBegun | None = None,
     ) -> BeginResult:
         """Begin due attempts: the only way to obtain the right to execute.
 
@@ -310,9 +305,6 @@ class WorkStore(Protocol):
         With `until`, which only the owner of a shard gives, rows that will be due by that moment
         are *armed*: begun as of their due time, from which their deadline and their reservation
         count. An armed attempt is no right to execute: `confirm` makes it one.
-
-        What was begun need not wait for what the call does besides: an engine may give some of it
-        to `hand` as soon as it is committed, each attempt once. The result has all of it.
         """
         ...
 

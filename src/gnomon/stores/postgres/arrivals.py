@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
-from gnomon.contracts.store import BegunAttempt, HandBegun, HeldShard, Lane
+from gnomon.contracts.store import BegunAttempt, HeldShard, Lane
 from gnomon.stores.postgres.connection import Database, Row, Session
 from gnomon.stores.postgres.lanes import MARK_SLACK, BeginParameters, MoveTally, mark_of
 from gnomon.stores.postgres.parts import Only
@@ -24,9 +24,7 @@ class PartArrival:
         terms: BeginParameters,
         *,
         newest: bool,
-        hand: HandBegun | None,
     ) -> None:
-        self._hand = hand
         self._database = database
         self._decoder = decoder
         self._tally = tally
@@ -41,15 +39,10 @@ class PartArrival:
             rows = await self._take(session, holdings, only, room)
             taken = [row for row in rows if row["id"] is None and row["attempts"] is not None]
             put = await _put(session, taken, only, due="moment")
-        begun_rows = [row for row in rows if row["id"] is not None]
+        begun = [row for row in rows if row["id"] is not None]
         shards = [row for row in rows if row["guid"] is None]
-        self._note(shards, put, len(begun_rows))
-        if not begun_rows:
-            return []
-        begun = self._decoder.first_attempts(begun_rows, shards[0]["now"])
-        if self._hand is not None:  # no part waits for another
-            self._hand(begun)
-        return begun
+        self._note(shards, put, len(begun))
+        return self._decoder.first_attempts(begun, shards[0]["now"]) if begun else []
 
     async def _take(
         self,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
-from operator import attrgetter
+from operator import itemgetter
 from uuid import UUID
 
 import msgspec
@@ -15,7 +15,6 @@ from gnomon.contracts.store import (
     BeginResult,
     BegunAttempt,
     ConfirmResult,
-    HandBegun,
     Lane,
 )
 from gnomon.stores._attempts import confirmed
@@ -49,30 +48,26 @@ class LaneBeginner:
         demands: Sequence[BeginRequest],
         terms: BeginParameters,
         until: datetime | None = None,
-        hand: HandBegun | None = None,
     ) -> BeginResult:
         """Begin the first due rows of the lanes. Where rows at the head cannot be begun, look
         behind them too; what came due there must not wait for them."""
         rows: list[Row] = []
-        begun: list[BegunAttempt] = []
         left = LaneLeft({}, {}, None)
         answers = await every(
             self._database.split(demands, lambda demand: demand.lane.shard),
-            lambda part: self._begin_and_look(*part, terms, until, hand),
+            lambda part: self._begin_and_look(*part, terms, until),
         )
-        for part_rows, part_begun, part_left in answers:
+        for part_rows, part_left in answers:
             rows += part_rows
-            begun += part_begun
             left = left.joined(part_left)
         reached: dict[Lane, datetime] = {}
         if left.refused:
             blocked = [demand for demand in demands if demand.lane in left.refused]
-            behind = await self._begin_behind(blocked, terms, rows, left)
-            rows += behind
-            begun += map(self._decoder.begun_of, behind)
+            rows += await self._begin_behind(blocked, terms, rows, left)
             reached = await self._reached(blocked, left)
         # They come in this order by themselves, unless a planner without our settings is at work.
-        begun.sort(key=attrgetter("scheduled_at"))
+        rows.sort(key=itemgetter("due_at"))
+        begun = [self._decoder.begun_of(row) for row in rows]
         now = await self._time_of(rows if until is None else [], left)
         return BeginResult(
             begun=begun, next_due=left.next_due, now=now, refused=left.refused, reached=reached
@@ -84,22 +79,12 @@ class LaneBeginner:
         only: Only,
         terms: BeginParameters,
         until: datetime | None,
-        hand: HandBegun | None,
-    ) -> tuple[Sequence[Row], list[BegunAttempt], LaneLeft]:
-        """In one part, and what its lanes have left; no part waits for another, and what was begun
-        for no look."""
+    ) -> tuple[Sequence[Row], LaneLeft]:
+        """In one part, and what its lanes have left; no part waits for another."""
         clock = asyncio.get_running_loop().time
         asked_at = clock()
         rows = await self._begin_part(demands, only, terms, newest=False, until=until)
-        moment = self._moment(clock() - asked_at)
-        begun = [self._decoder.begun_of(row) for row in rows]
-        given, left = rows_per_lane(rows), LaneLeft({}, {}, None)
-        emptied = _emptied(demands, given, last_due(rows), left)
-        if hand is not None and begun and (emptied or not self._database.many_shards):
-            hand(begun)
-        if emptied:
-            left = await self._look(emptied, given, left, moment)
-        return rows, begun, left
+        return rows, await self._left(demands, rows, self._moment(clock() - asked_at))
 
     def _moment(self, took_s: float) -> timedelta:
         """What came due within it may have done so after the begin, and was not refused. On Citus
@@ -178,16 +163,24 @@ class LaneBeginner:
             if row["reached_at"] is not None
         }
 
-    async def _look(
-        self,
-        demands: Sequence[BeginRequest],
-        given: Mapping[Lane, int],
-        left: LaneLeft,
-        moment: timedelta,
+    async def _left(
+        self, demands: Sequence[BeginRequest], rows: Sequence[Row], moment: timedelta
     ) -> LaneLeft:
-        """When each lane has its next row."""
-        next_rows = await self._per_lane("begin_next_due", demands, moment)
-        for demand, row in zip(demands, next_rows, strict=True):
+        """When each lane has its next row. A hasty one that gave all that was asked may have more
+        at once: for it the time of the last row begun is good enough, and spares a look."""
+        given = rows_per_lane(rows)
+        last = last_due(rows)
+        left = LaneLeft({}, {}, None)
+        asked: list[BeginRequest] = []
+        for demand in demands:
+            if demand.hasty and given[demand.lane] >= demand.limit > 0:
+                left.next_due[demand.lane] = last[demand.lane]
+            else:
+                asked.append(demand)
+        if not asked:
+            return left
+        next_rows = await self._per_lane("begin_next_due", asked, moment)
+        for demand, row in zip(asked, next_rows, strict=True):
             is_short = given[demand.lane] < demand.limit
             left.add(demand.lane, row, is_short=is_short, moment=moment)
         return left._replace(looked_at=next_rows[0]["now"])
@@ -232,23 +225,6 @@ class LaneBeginner:
                     (gone if row["is_gone"] else expired).add(row["attempt_id"])
         now = now or await read_now(self._database)
         return confirmed(attempts, now, gone=gone, expired=expired)
-
-
-def _emptied(
-    demands: Sequence[BeginRequest],
-    given: Mapping[Lane, int],
-    last: Mapping[Lane, datetime],
-    left: LaneLeft,
-) -> list[BeginRequest]:
-    """The lanes that must be looked at for their next row. A hasty one that gave all that was
-    asked may have more at once: for it the time of the last row begun is good enough."""
-    emptied: list[BeginRequest] = []
-    for demand in demands:
-        if demand.hasty and given[demand.lane] >= demand.limit > 0:
-            left.next_due[demand.lane] = last[demand.lane]
-        else:
-            emptied.append(demand)
-    return emptied
 
 
 def _looked_at(demand: BeginRequest) -> int:

@@ -23,7 +23,6 @@ from gnomon.contracts.store import (
     ConfirmResult,
     DecideResume,
     FinishRequest,
-    HandBegun,
     HeldShard,
     Lane,
     LapsedRow,
@@ -146,7 +145,7 @@ class PostgresWork:
         # Without a row, none of the shards is held any more.
         return tally.moved(rows[0]["now"] if rows else await read_now(self._database))
 
-    async def move_and_begin(  # noqa: PLR0913 - those of the contract
+    async def move_and_begin(
         self,
         holdings: Sequence[HeldShard],
         *,
@@ -157,13 +156,10 @@ class PostgresWork:
         grace: timedelta,
         window: timedelta,
         newest: bool = False,
-        hand: HandBegun | None = None,
     ) -> ArrivalResult:
         terms = BeginParameters(batch, owner, grace, window, timedelta(0))
         if not self._database.many_shards or not holdings:
-            arrived = await self._arrive_in_parts(
-                holdings, limit, room, terms, newest=newest, hand=hand
-            )
+            arrived = await self._arrive_in_parts(holdings, limit, room, terms, newest=newest)
         else:
             arrived = await self._begin_in_place(holdings, limit, room, terms, newest=newest)
         return _without_marks(arrived) if newest else arrived
@@ -219,13 +215,10 @@ class PostgresWork:
         terms: BeginParameters,
         *,
         newest: bool,
-        hand: HandBegun | None,
     ) -> ArrivalResult:
         """All parts at once if each can have its share of the room; else one after the other."""
         tally = MoveTally(holdings, limit)
-        arrival = PartArrival(
-            self._database, self._decoder, tally, limit, terms, newest=newest, hand=hand
-        )
+        arrival = PartArrival(self._database, self._decoder, tally, limit, terms, newest=newest)
         parts = list(self._database.split(holdings, lambda holding: holding.shard))
         begun: list[BegunAttempt] = []
         if min(room.values(), default=0) >= len(parts) * ROOM_TO_SHARE:
@@ -255,10 +248,9 @@ class PostgresWork:
         window: timedelta,
         silent: timedelta,
         until: datetime | None = None,
-        hand: HandBegun | None = None,
     ) -> BeginResult:
         terms = BeginParameters(batch, owner, grace, window, silent)
-        return await self._beginner.begin(demands, terms, until, hand)
+        return await self._beginner.begin(demands, terms, until)
 
     async def confirm(self, attempts: Sequence[BegunAttempt]) -> ConfirmResult:
         return await self._beginner.confirm(attempts)

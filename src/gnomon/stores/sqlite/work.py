@@ -19,7 +19,6 @@ from gnomon.contracts.store import (
     ConfirmResult,
     DecideResume,
     FinishRequest,
-    HandBegun,
     HeldShard,
     Lane,
     LapsedRow,
@@ -91,7 +90,7 @@ class SqliteWork(SqliteVerbs):
     # -- begin ------------------------------------------------------------------------------------
 
     @write
-    def begin(  # noqa: PLR0913 - those of the contract, and the connection
+    def begin(
         self,
         connection: Connection,
         demands: Sequence[BeginRequest],
@@ -102,7 +101,6 @@ class SqliteWork(SqliteVerbs):
         window: timedelta,
         silent: timedelta,
         until: datetime | None = None,
-        hand: HandBegun | None = None,  # noqa: ARG002 - it is one transaction
     ) -> BeginResult:
         now = self._clock.now()
         terms = begin_terms(
@@ -127,7 +125,6 @@ class SqliteWork(SqliteVerbs):
         grace: timedelta,
         window: timedelta,
         newest: bool = False,
-        hand: HandBegun | None = None,  # noqa: ARG002 - it is one transaction
     ) -> ArrivalResult:
         terms = begin_terms(batch, owner, self._clock.now(), grace=grace, window=window)
         return move_and_begin(connection, holdings, limit, room, terms, newest=newest)

@@ -8,15 +8,7 @@ from contextlib import suppress
 from datetime import timedelta
 from uuid import UUID, uuid4
 
-from gnomon.contracts.store import (
-    ArrivalResult,
-    BegunAttempt,
-    HandBegun,
-    HeldShard,
-    Lane,
-    Recorded,
-    Store,
-)
+from gnomon.contracts.store import ArrivalResult, HeldShard, Lane, Recorded, Store
 from gnomon.model.errors import StoreUnavailable
 from gnomon.model.outcome import Failed, Succeeded
 from gnomon.model.spec import Mock
@@ -31,7 +23,6 @@ async def arrive(
     limit: int = 100,
     batch: UUID | None = None,
     newest: bool = False,
-    hand: HandBegun | None = None,
 ) -> ArrivalResult:
     return await store.work.move_and_begin(
         holdings,
@@ -42,7 +33,6 @@ async def arrive(
         owner="arriver",
         grace=timedelta(seconds=5),
         window=timedelta(minutes=1),
-        hand=hand,
     )
 
 
@@ -67,20 +57,6 @@ class TestArrive:
         assert begun.attempt_id == current.attempt_id
         assert Recorded.APPLIED is await given.recorded(begun)
         assert [] == list(await store.installation.doctor())
-
-    async def test_what_is_handed_is_told_once_and_in_the_answer_too(
-        self, store: Store, given: Given
-    ) -> None:
-        """As for `begin`."""
-        await store.actions.create([await given.draft() for _ in range(20)])
-        handed: list[BegunAttempt] = []
-
-        arrived = await arrive(store, await given.holdings(), hand=handed.extend)
-
-        told = {attempt.attempt_id: attempt for attempt in arrived.begun}
-        assert 20 == len(told)
-        assert len(handed) == len({attempt.attempt_id for attempt in handed})
-        assert handed == [told[attempt.attempt_id] for attempt in handed]
 
     async def test_it_is_begun_once(self, store: Store, given: Given) -> None:
         """Neither another arrival nor a begin finds it again."""

@@ -9,7 +9,6 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
-import pytest
 
 from gnomon.contracts.store import BeginRequest, BegunAttempt, Lane, Store
 from gnomon.model.outcome import Failed
@@ -48,25 +47,6 @@ class TestBegin:
         assert action.status.scheduled_at == begun.scheduled_at
         assert result.now == begun.began_at
         assert timedelta(seconds=7) == begun.deadline - begun.began_at
-
-    @pytest.mark.parametrize("limit", [2, 100])
-    async def test_what_is_handed_is_told_once_and_in_the_answer_too(
-        self, store: Store, given: Given, limit: int
-    ) -> None:
-        """Whether or not there may be more in its lane; an engine need not hand anything."""
-        for number in range(6):
-            await given.moved(f"a{number}")
-        handed: list[BegunAttempt] = []
-        batch = given.entropy.token()
-
-        result = await given.begin(batch=batch, limit=limit, hand=handed.extend)
-
-        told = {attempt.attempt_id: attempt for attempt in result.begun}
-        assert len(handed) == len({attempt.attempt_id for attempt in handed})
-        assert handed == [told[attempt.attempt_id] for attempt in handed]
-        found = await store.work.find_begun(given.shards, batch=batch)
-        assert sorted(told) == sorted(attempt.attempt_id for attempt in found)
-        assert 0 < len(told) <= 6
 
     async def test_what_a_reader_changes_is_his_own(self, given: Given) -> None:
         """Arguments are lists: who reads an action may change them, and no attempt sees it."""

@@ -19,7 +19,6 @@ from gnomon.contracts.store import (
     BegunAttempt,
     ChangeResult,
     FinishRequest,
-    HandBegun,
     HeldShard,
     Installation,
     LapsedRow,
@@ -215,7 +214,6 @@ class Given:
         limit: int = 100,
         owner: str = OWNER,
         until: datetime | None = None,
-        hand: HandBegun | None = None,
     ) -> BeginResult:
         """Begin what is due: everywhere, unless demands are given."""
         return await self.store.work.begin(
@@ -226,7 +224,6 @@ class Given:
             window=window,
             silent=silent,
             until=until,
-            hand=hand,
         )
 
     async def begun(self, name: str | None = None, **fields: Any) -> BegunAttempt:
