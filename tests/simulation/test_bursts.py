@@ -14,6 +14,7 @@ from tests.unit.worker.surroundings import Audience
 CONFIG = WorkerConfig(concurrency=20, burst_least=5)  # of each of three workers
 MINUTE = timedelta(minutes=1)
 RUNNING = "SELECT count(*) FROM processing_queue WHERE running = 1"
+FINISHED = "SELECT count(*) FROM finished_action"
 WAITING = "SELECT count(*) FROM processing_queue WHERE running = 0"
 
 
@@ -83,6 +84,23 @@ def test_what_is_cancelled_after_it_was_armed_is_not_performed() -> None:
         assert 0 == counted(stage, "SELECT count(*) FROM processing_queue")
 
     play(scene, observer=audience, config=CONFIG)
+
+
+def test_results_of_a_burst_are_recorded_when_it_is_performed() -> None:
+    """Not while more of it is due and waits for a slot; and all of them soon after."""
+
+    async def scene(stage: Stage) -> None:
+        await stage.settle()
+        await stage.create(100)  # then it is known how quick they are, and that more can be armed
+        await stage.until(lambda: counted(stage, FINISHED) == 100, within_s=15)
+        await burst_of(stage, 300)
+        await stage.until(lambda: counted(stage, RUNNING) == 300, within_s=9.9)
+        await stage.until(lambda: stage.receiver.ended >= 100 + 60)
+        assert counted(stage, FINISHED) == 100
+        await stage.until(lambda: stage.receiver.ended == 100 + 300)
+        await stage.until(lambda: counted(stage, FINISHED) == 100 + 300, within_s=1)
+
+    play(scene, config=CONFIG, took_s=0.15)
 
 
 def test_what_a_leaving_worker_armed_is_performed_by_the_others() -> None:

@@ -53,26 +53,23 @@ class SilentReports:
     def forget(self, attempt_id: UUID) -> None: ...
 
 
-class AttemptError:
+class AttemptError(msgspec.Struct):
     """What the called function raised, for the log: an executor puts it here, and whoever asked
     takes it out. What comes later is not kept: nobody would take it out."""
 
-    __slots__ = ("_error", "_is_over")
-
-    def __init__(self) -> None:
-        self._error: BaseException | None = None
-        self._is_over = False
+    error: BaseException | None = None
+    is_over: bool = False
 
     def put(self, error: BaseException) -> None:
-        if not self._is_over:
-            self._error = error
+        if not self.is_over:
+            self.error = error
 
     def take(self) -> BaseException | None:
-        error, self._error, self._is_over = self._error, None, True
+        error, self.error, self.is_over = self.error, None, True
         return error
 
 
-class AttemptRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class AttemptRequest(msgspec.Struct, frozen=True, gc=False):
     """One attempt, as its executor sees it."""
 
     id: str
@@ -85,6 +82,8 @@ class AttemptRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     deadline: datetime  # wall clock; the receiver may refuse what comes later
     timeout_s: float  # what is left of the attempt's time: the executor must end within it
     effect: Effect
+    # True once it was asked to end: its coroutine is cancelled, and may be told before it notices.
+    is_ending: Callable[[], object] = bool
     carrier: Mapping[str, str] = NOTHING  # headers that tell its receiver of the trace
     raised: AttemptError = msgspec.field(default_factory=AttemptError)
 

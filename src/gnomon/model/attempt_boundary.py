@@ -10,7 +10,8 @@ E = TypeVar("E", bound=BaseException)
 
 class AttemptBoundary(Generic[E]):
     """Keeps what was raised inside: `with AttemptBoundary(Exception) as attempt: …`, then look at
-    `attempt.error`. Classes in `passing`, and what is none of the `kept` ones, go through."""
+    `attempt.error`. Classes in `passing`, and what is none of the `kept` ones, go through. Whoever
+    enters it again finds nothing in it."""
 
     __slots__ = ("_kept", "_passing", "error")  # there is one for each attempt
 
@@ -22,6 +23,7 @@ class AttemptBoundary(Generic[E]):
         self.error: E | None = None
 
     def __enter__(self) -> Self:
+        self.error = None
         return self
 
     def __exit__(

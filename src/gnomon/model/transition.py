@@ -8,7 +8,6 @@ SQL adds them up inside the compare-and-set and no read-modify-write can lose on
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from functools import lru_cache
 from typing import Any, assert_never
 from uuid import UUID
 
@@ -148,7 +147,6 @@ def _succeeded(spec: Spec, status: Status, guid: UUID, now: datetime) -> Verdict
     return msgspec.structs.replace(verdict, succeeded=1)
 
 
-@lru_cache(maxsize=256)  # what is created together is often due together
 def _done(occurrence_no: int, occurrence_at: datetime | None) -> Verdict:
     return Verdict(
         state=State.DONE,

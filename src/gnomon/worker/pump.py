@@ -38,7 +38,6 @@ from gnomon.worker.settlement import Settler
 from gnomon.worker.slots import Slots
 from gnomon.worker.timeline import Timeline
 
-BACKLOG_MAX = 20_000  # unrecorded results beyond which nothing more is begun
 ADMITTED_PART = 12  # of the free slots one in so many is for arrivals, while a backlog is due
 QUEUE_DEFAULT = "default"
 NAP_S = 0.001  # between two looks at something that should have been due
@@ -185,13 +184,13 @@ class Pump:
             rest_s = min(rest_s, look_s - now)
         if self._slots.is_limited:
             rest_s = min(rest_s, self._slots.reopens_s())
-        armed_s = self.arming.rest_s(is_shut=self._recorder.backlog >= BACKLOG_MAX)
+        armed_s = self.arming.rest_s(is_shut=self._recorder.is_behind)
         if armed_s is not None:
             rest_s = min(rest_s, armed_s)
         return max(rest_s, NAP_S)
 
     def _full_queues(self) -> frozenset[str]:
-        if self._recorder.backlog >= BACKLOG_MAX:
+        if self._recorder.is_behind:
             return frozenset(lane.queue for lane in self.timeline.lanes())
         queues = {lane.queue for lane in self.timeline.lanes()}
         return frozenset(queue for queue in queues if self._slots.is_full(queue))
@@ -325,7 +324,7 @@ class Pump:
 
     def _room(self) -> dict[str, int]:
         """Free slots for what is due on arrival."""
-        if self._recorder.backlog >= BACKLOG_MAX:
+        if self._recorder.is_behind:
             return {}
         return self._slots.share(self._queues(), self._slots.free)
 
@@ -351,10 +350,11 @@ class Pump:
 
     async def _fire(self) -> bool:
         """Perform what was armed. What is due besides gets its part of the slots, too."""
-        if self._recorder.backlog >= BACKLOG_MAX:
+        if self._recorder.is_behind:
             return False
         is_more = bool(self.timeline.due(self.time.now(), self._clock.monotonic()))
         count = await self.arming.fire(spared=ADMITTED_PART if is_more else 0)
+        self._recorder.note_burst(goes_on=self.arming.is_due(self.time.now()))
         self._flood.note_begun(count)
         return count > 0
 
@@ -389,7 +389,7 @@ class Pump:
 
     def _demands(self) -> list[BeginRequest]:
         """Which lanes to begin from, and how much."""
-        if self._recorder.backlog >= BACKLOG_MAX:
+        if self._recorder.is_behind:
             return []
         due = self.timeline.due(self.time.now(), self._clock.monotonic())
         return self._share_out([lane for lane in due if self._is_held(lane)], self._demand)

@@ -3,6 +3,10 @@
 A result is worth its attempt: it is kept in memory and tried again until the store answers.
 An answer that was lost is no harm, because the store recognises a repeated result.
 
+While a burst is being performed, the results of its own attempts wait for a moment: to write them
+takes as long as to perform them, and would make the last of it late. It is a second at most, for a
+worker that is killed loses what it has not written, and all of that is performed again.
+
 An action may be held by a transaction of its user's, for as long as he likes. Its result waits
 apart, with growing pauses, and holds up no other. So does one that the store goes on refusing as if
 it were unavailable, while it takes others.
@@ -28,6 +32,9 @@ FLUSH_AFTER_PACES = 3  # where statements are dear: nobody's time depends on it
 FLUSHES_MAX = 2  # at once: one is written while the next is prepared
 RETRY_FIRST_S = 0.05
 RETRY_MAX_S = 2.0
+BACKLOG_MAX = 20_000  # unrecorded results beyond which nothing more is begun
+POSTPONED_FOR_S = 1.0
+POSTPONED_MAX = 100_000  # as many as are armed
 TOGETHER_MAX = 5  # tries of a batch, before it is asked whether one of it is the reason
 
 
@@ -61,6 +68,9 @@ class ResultRecorder:
         self._recorded = recorded
         self._dropped = dropped
         self._waiting: deque[FinishRequest] = deque()
+        self._postponed: deque[FinishRequest] = deque()
+        self._postponing: asyncio.TimerHandle | None = None  # set while it is
+        self._is_burst = False
         self._arrived = asyncio.Event()
         self._unwritten: dict[UUID, FinishRequest] = {}
         self._idle = asyncio.Event()
@@ -75,16 +85,49 @@ class ResultRecorder:
         """Results not yet known to be written."""
         return len(self._unwritten)
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether so much is left to write that nothing more should begin. What was postponed is
+        bounded by itself."""
+        return len(self._unwritten) - len(self._postponed) >= BACKLOG_MAX
+
+    @property
+    def ready(self) -> int:
+        """How many results may be written now."""
+        return len(self._waiting) + (0 if self._is_postponing else len(self._postponed))
+
     def unwritten(self) -> Mapping[UUID, FinishRequest]:
         """Results not yet known to be written, by attempt."""
         return self._unwritten
 
-    def put(self, finish: FinishRequest) -> None:
-        """Take a result; it will be written."""
-        self._waiting.append(finish)
+    def put(self, finish: FinishRequest, *, may_wait: bool = False) -> None:
+        """Take a result; it will be written. `may_wait`: until the burst is performed."""
         self._unwritten[finish.attempt_id] = finish
         self._idle.clear()
+        if may_wait and self._postponing and len(self._postponed) < POSTPONED_MAX:
+            self._postponed.append(finish)
+            return
+        self._waiting.append(finish)
         self._arrived.set()
+
+    def note_burst(self, *, goes_on: bool) -> None:
+        """Whether a burst is being performed: its results may wait for its end, but not for long."""
+        if goes_on and not self._is_burst:
+            loop = asyncio.get_running_loop()
+            self._postponing = loop.call_later(POSTPONED_FOR_S, self._stop_postponing)
+        elif self._is_burst and not goes_on:
+            self._stop_postponing()
+        self._is_burst = goes_on
+
+    @property
+    def _is_postponing(self) -> bool:
+        return self._postponing is not None
+
+    def _stop_postponing(self) -> None:
+        if self._postponing is not None:
+            self._postponing.cancel()
+            self._postponing = None
+            self._arrived.set()
 
     async def idle(self) -> None:
         """Wait until everything taken is written."""
@@ -100,16 +143,20 @@ class ResultRecorder:
     async def _write(self) -> None:
         while True:
             await self._arrived.wait()
-            if len(self._waiting) < self._batch:
+            if self.ready < self._batch:
                 await asyncio.sleep(self._flush_after_s)
             batch = self._take()
             if batch:
                 await self._flush(batch)
 
     def _take(self) -> list[FinishRequest]:
-        count = min(self._batch, len(self._waiting))
-        batch = [self._waiting.popleft() for _ in range(count)]
-        if not self._waiting:
+        """If both wait, half of it is of those that were postponed."""
+        late = 0 if self._is_postponing else len(self._postponed)
+        room = self._batch - min(late, self._batch // 2)
+        batch = [self._waiting.popleft() for _ in range(min(room, len(self._waiting)))]
+        late = min(late, self._batch - len(batch))
+        batch += [self._postponed.popleft() for _ in range(late)]
+        if not self.ready:
             self._arrived.clear()
         return batch
 

@@ -103,7 +103,8 @@ class QueueSlots:
 
     def recount(self) -> None:
         """Attempts were promised, taken or ended."""
-        used = min(self.limit, len(self.waiting) + len(self.performing) + self.promised)
+        used = len(self.waiting) + len(self.performing) + self.promised
+        used = min(used, self.limit)
         if used != self._used:
             self._total.used += used - self._used
             self._used = used

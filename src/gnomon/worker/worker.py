@@ -275,6 +275,7 @@ class Worker:
         """Leave the living first, so that the others take the shards and begin what it will not."""
         await self._leave()
         self.pump.arming.disarm()
+        self._recorder.note_burst(goes_on=False)
         await self._slots.drain(self._config.drain)
         with suppress(TimeoutError):
             async with asyncio.timeout(self._config.drain.total_seconds()):
@@ -408,7 +409,8 @@ class Worker:
             tell_undecidable(self._observer, finish.id, finish.verdict)
         self._ended_counts[begun.spec.queue, finish.outcome] += 1
         self.pump.tally.ended(begun.spec.queue, finish, late_s, took_s)
-        self._recorder.put(finish)
+        is_armed = bool(begun.waited)
+        self._recorder.put(finish, may_wait=is_armed and finish.verdict.scheduled_at is None)
 
     def _tell_ended(self) -> None:
         """Metrics are for people: once in a tick is often enough."""

@@ -10,6 +10,7 @@ from datetime import date, timedelta
 from typing import Any
 from uuid import UUID
 
+import msgspec
 import pytest
 
 from gnomon.clock import SystemClock
@@ -454,8 +455,10 @@ def test_arguments_that_are_not_json_are_refused_at_the_call(
 
 async def ended_when_asked(executor: PythonExecutor, name: str, began: threading.Event) -> Outcome:
     """Perform a function, and ask it to end as soon as it began, as the worker does."""
-    order = order_of(Python(function=name), timeout_s=30)
-    performing = asyncio.ensure_future(executor.execute(order))
+    order = msgspec.structs.replace(
+        order_of(Python(function=name), timeout_s=30), is_ending=lambda: performing.cancelling()
+    )
+    performing = asyncio.create_task(executor.execute(order))
     await asyncio.to_thread(began.wait, 10)
     performing.cancel(ASKED_TO_END)
     async with asyncio.timeout(10):

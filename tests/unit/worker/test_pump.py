@@ -34,7 +34,7 @@ class Around:
     """Store, leases, slots and recorder in one: they answer, and remember what they were asked."""
 
     owner = "me"
-    backlog = 0
+    is_behind = False
     is_open = True
     is_limited = False
 
@@ -48,6 +48,11 @@ class Around:
         self.is_in_doubt = False
         self.begun = 0
         self.limits: list[int] = []
+
+    # -- recorder ---------------------------------------------------------------------------------
+
+    def note_burst(self, *, goes_on: bool) -> None:
+        assert not goes_on  # nothing is armed here
 
     # -- reservations -----------------------------------------------------------------------------
 

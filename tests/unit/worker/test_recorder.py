@@ -200,3 +200,95 @@ async def test_where_statements_are_dear_results_wait_for_more(
     for pace_s in (0.0, 0.02):
         await recorded_by(Book(), 3, batch=10, pace_s=pace_s)
     assert {FLUSH_AFTER_S, FLUSH_AFTER_PACES * 0.02} == set(naps)
+
+
+def recorder_into(book: Book, seen: list[str], *, batch: int) -> ResultRecorder:
+    return ResultRecorder(
+        cast("WorkStore", cast("Any", book)),
+        owner="me",
+        batch=batch,
+        observer=Audience(),
+        recorded=lambda result, _: seen.append(result.id),
+    )
+
+
+async def test_results_of_a_burst_wait_for_its_end_and_others_do_not() -> None:
+    """What may wait is not begun to be written while it goes on; what may not is."""
+    book, seen = Book(), list[str]()
+    recorder = recorder_into(book, seen, batch=10)
+    async with asyncio.TaskGroup() as group:
+        writing = group.create_task(recorder.keep_writing())
+        recorder.note_burst(goes_on=True)
+        for number in range(8):
+            recorder.put(finish(number), may_wait=number < 4)
+            recorder.note_burst(goes_on=True)  # it is said again and again
+        async with asyncio.timeout(10):
+            while len(seen) < 4:
+                await asyncio.sleep(0.001)
+        assert ["a4", "a5", "a6", "a7"] == seen
+        assert 4 == recorder.backlog
+        recorder.note_burst(goes_on=False)
+        await recorder.idle()
+        recorder.put(finish(8), may_wait=True)  # there is no burst any more
+        await recorder.idle()
+        writing.cancel()
+    assert [f"a{number}" for number in (4, 5, 6, 7, 0, 1, 2, 3, 8)] == seen
+
+
+async def test_results_wait_for_a_long_burst_for_a_moment_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A worker that is killed loses what it has not written; so nothing waits twice for one burst,
+    but for the next one it does."""
+    monkeypatch.setattr("gnomon.worker.recorder.POSTPONED_FOR_S", 0.01)
+    book, seen = Book(), list[str]()
+    recorder = recorder_into(book, seen, batch=10)
+    async with asyncio.TaskGroup() as group:
+        writing = group.create_task(recorder.keep_writing())
+        recorder.note_burst(goes_on=True)
+        recorder.put(finish(0), may_wait=True)
+        async with asyncio.timeout(10):
+            await recorder.idle()  # by the time alone
+            recorder.note_burst(goes_on=True)
+            recorder.put(finish(1), may_wait=True)
+            assert recorder.ready == 1
+            await recorder.idle()
+        recorder.note_burst(goes_on=False)
+        recorder.note_burst(goes_on=True)
+        recorder.put(finish(2), may_wait=True)
+        assert recorder.ready == 0
+        async with asyncio.timeout(10):
+            await recorder.idle()
+        writing.cancel()
+    assert ["a0", "a1", "a2"] == seen
+
+
+async def test_no_more_results_wait_for_a_burst_than_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory has a bound, and what waits does not count as a backlog that stops the worker."""
+    monkeypatch.setattr("gnomon.worker.recorder.POSTPONED_MAX", 3)
+    monkeypatch.setattr("gnomon.worker.recorder.BACKLOG_MAX", 3)
+    recorder = recorder_into(Book(), [], batch=10)
+    recorder.note_burst(goes_on=True)
+    for number in range(5):
+        recorder.put(finish(number), may_wait=True)
+    assert (5, 2, False) == (recorder.backlog, recorder.ready, recorder.is_behind)
+    recorder.put(finish(5), may_wait=True)
+    assert recorder.is_behind
+    recorder.note_burst(goes_on=False)
+    assert 6 == recorder.ready
+
+
+async def test_what_waited_and_what_came_since_share_each_batch() -> None:
+    """Neither has to wait until the other is written."""
+    book, seen = Book(), list[str]()
+    recorder = recorder_into(book, seen, batch=4)
+    recorder.note_burst(goes_on=True)
+    for number in range(8):
+        recorder.put(finish(number), may_wait=number < 5)
+    recorder.note_burst(goes_on=False)
+    async with asyncio.TaskGroup() as group:
+        writing = group.create_task(recorder.keep_writing())
+        async with asyncio.timeout(10):
+            await recorder.idle()
+        writing.cancel()
+    assert [["a5", "a6", "a0", "a1"], ["a7", "a2", "a3", "a4"]] == book.batches

@@ -158,9 +158,10 @@ class AttemptFinisher:
         if any(one.answer is not None for one in finishes):
             now = await self._read_now()
             told = [self._told(one, now) for one in finishes]
-        rows = await self._session.fetch("finish_plain", *_keys(finishes), told)
-        applied = {row["attempt_id"] for row in rows}
-        swept = {row["attempt_id"] for row in rows if row["swept"]}
+        (answer,) = await self._session.fetch("finish_plain", *_keys(finishes), told)
+        is_all = answer["recorded_count"] == len(finishes)
+        applied = {one.attempt_id for one in finishes} if is_all else set(answer["recorded"] or ())
+        swept = set(answer["swept"] or ())
         # The first attempt of a one-shot is told by its finished row; the log is for the others.
         logged = [
             one

@@ -7,7 +7,8 @@
 -- The common case in one statement: attempts that succeeded and so end their actions, with nothing
 -- to tell but an answer. An attempt whose action is gone, or held, does not come back. Its row is
 -- where it was begun: in the incoming queue, under the time at which its generation was made, or in
--- the processing queue. All is locked before it is removed, so a ctid is good until then.
+-- the processing queue. All is locked before it is removed, so a ctid is good until then. One row: how
+-- many were recorded, which of them, unless that is all, and which were counted as interrupted.
 -- $1 guids, $2 attempt ids, $3 last attempts, where they have an answer
 WITH fenced AS MATERIALIZED (
     SELECT
@@ -69,7 +70,11 @@ WITH fenced AS MATERIALIZED (
     FROM ended AS e
     WHERE e.retention_us > 0
 )
-SELECT f.attempt_id, f.swept FROM fenced AS f;
+SELECT
+    count(*) AS recorded_count,
+    CASE WHEN count(*) < cardinality($2::uuid[]) THEN array_agg(f.attempt_id) END AS recorded,
+    array_agg(f.attempt_id) FILTER (WHERE f.swept > 0) AS swept
+FROM fenced AS f;
 
 -- name: lock_generation shard-local
 -- Lock generations and their processing rows until we are done; those that are there and free.
