@@ -27,6 +27,10 @@ class SystemEntropy:
     def guid(self) -> UUID:
         return uuid7(time.time_ns() // 1_000_000, os.urandom(10))
 
+    def guids(self, count: int) -> list[UUID]:
+        unix_ms, noise = time.time_ns() // 1_000_000, os.urandom(10 * count)
+        return [uuid7(unix_ms, noise[place : place + 10]) for place in range(0, 10 * count, 10)]
+
     def token(self) -> UUID:
         return UUID(bytes=os.urandom(16), version=4)
 
@@ -34,12 +38,14 @@ class SystemEntropy:
         return random.random()
 
 
+_VERSION_7 = 7 << 76 | 0b10 << 62  # with the variant of RFC 9562
+_RANDOM_BITS = (1 << 80) - 1 & ~(0xF << 76 | 0b11 << 62)
+
+
 def uuid7(unix_ms: int, random_bytes: bytes) -> UUID:
     """RFC 9562 version 7 out of a time and ten random bytes."""
-    value = (unix_ms & ((1 << 48) - 1)) << 80 | int.from_bytes(random_bytes, "big")
-    value = value & ~(0xF << 76) | 7 << 76
-    value = value & ~(0b11 << 62) | 0b10 << 62
-    return UUID(int=value)
+    random_bits = int.from_bytes(random_bytes, "big") & _RANDOM_BITS
+    return UUID(int=(unix_ms & (1 << 48) - 1) << 80 | _VERSION_7 | random_bits)
 
 
 async def wait_set(event: asyncio.Event, timeout_s: float | None) -> bool:

@@ -25,6 +25,16 @@ def test_what_ends_well_has_no_error() -> None:
     assert attempt.error is None
 
 
+def test_who_enters_it_again_finds_nothing_of_before() -> None:
+    """A slot has one for all of its attempts: the error of one is not the next one's."""
+    attempt = AttemptBoundary(Exception)
+    with attempt:
+        raise ValueError("no")
+    with attempt:
+        assert attempt.error is None
+    assert attempt.error is None
+
+
 @pytest.mark.parametrize("error", [LookupError, SystemExit, KeyboardInterrupt])
 def test_what_is_not_to_be_kept_goes_through(error: type[BaseException]) -> None:
     """A class in `passing`, and one that is none of the kept ones."""

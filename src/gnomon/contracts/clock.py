@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Protocol
 from uuid import UUID
@@ -24,6 +25,10 @@ class Entropy(Protocol):
 
     def guid(self) -> UUID:
         """A UUIDv7: sorts by time for the index's sake, 74 random bits for the fence's."""
+        ...
+
+    def guids(self, count: int) -> Sequence[UUID]:
+        """So many, for less than one by one."""
         ...
 
     def token(self) -> UUID:

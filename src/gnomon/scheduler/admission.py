@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -45,6 +45,18 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     delay: timedelta | None = None  # due first so long after the present, if `start_at` is not said
 
 
+class Plan(NamedTuple):
+    """What a spec means at one moment, but for its jitter, which goes by the guid."""
+
+    asked: Spec  # held, so that no other one gets its `id()`
+    spec: Spec
+    occurrence_at: datetime
+    expires_at: datetime | None  # without jitter
+
+
+Plans = dict[int, Plan]  # by the `id()` of the spec that is asked for
+
+
 def admit(
     request: Request,
     *,
@@ -53,16 +65,24 @@ def admit(
     installation: Installation,
     retention: timedelta,
     actor: str = LOCAL,
+    plans: Plans | None = None,
 ) -> ActionDraft:
-    """Validate, fill in the defaults, and decide when the first attempt is due."""
+    """Validate, fill in the defaults, and decide when the first attempt is due. `plans`: of others
+    at this moment; a bulk shares its specs, and nobody changes one while they are admitted."""
     named = None if request.id is None else action_id(request.id)
-    spec = _admit_spec(_delayed(request, now), now)
+    plan = None if plans is None else plans.get(id(request.spec))
+    if plan is None or request.delay is not None:
+        plan = _plan(request, now)
+        if plans is not None and request.delay is None:
+            plans[id(request.spec)] = plan
+    _, spec, due, expires_at = plan
     if request.key is not None:
         key, owner = _admit_key(request.key), None if actor == LOCAL else actor
         guid = keyed_guid(installation.id, named or "", key, actor=owner)
     name = named or str(guid)
-    occurrence_at = first_occurrence(spec)
-    due = due_at(spec, guid, 1, occurrence_at)
+    if spec.jitter:
+        due = due_at(spec, guid, 1, plan.occurrence_at)
+        expires_at = expiry_of(spec, plan.occurrence_at, due)
     if spec.deadline is not None and due >= spec.deadline:
         raise InvalidSpec("spec.deadline", "is before the first occurrence", got=spec.deadline)
     return ActionDraft(
@@ -71,11 +91,17 @@ def admit(
         shard=shard_of(name, installation.shard_count),
         spec=spec,
         scheduled_at=due,
-        occurrence_at=occurrence_at,
-        expires_at=expiry_of(spec, occurrence_at, due),
+        occurrence_at=plan.occurrence_at,
+        expires_at=expires_at,
         retention=_retention(retention if spec.retention is None else spec.retention, request.key),
         keyed=request.key is not None,
     )
+
+
+def _plan(request: Request, now: datetime) -> Plan:
+    spec = _admit_spec(_delayed(request, now), now)
+    occurrence_at = first_occurrence(spec)
+    return Plan(request.spec, spec, occurrence_at, expiry_of(spec, occurrence_at, occurrence_at))
 
 
 def shards_to_wake(drafts: Iterable[ActionDraft], now: datetime) -> set[int]:

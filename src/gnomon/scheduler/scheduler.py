@@ -40,7 +40,15 @@ from gnomon.model.errors import (
 from gnomon.model.ids import action_id
 from gnomon.model.pause import Until, decide_resume, pause_terms
 from gnomon.model.why import Why
-from gnomon.scheduler.admission import IfExists, Request, admit, in_trace, is_same, shards_to_wake
+from gnomon.scheduler.admission import (
+    IfExists,
+    Plans,
+    Request,
+    admit,
+    in_trace,
+    is_same,
+    shards_to_wake,
+)
 from gnomon.scheduler.barrier import Barriers, pauses
 from gnomon.scheduler.limit_verbs import LimitVerbs
 from gnomon.scheduler.named_arguments import with_places
@@ -193,7 +201,12 @@ class Scheduler(LimitVerbs):
     async def _create_traced(
         self, requests: Sequence[Request], now: datetime, actor: str
     ) -> Sequence[ChangeResult | GnomonError]:
-        admitted = [self._admitted(request, now, actor) for request in requests]
+        plans: Plans = {}
+        guids = self._entropy.guids(len(requests))
+        admitted = [
+            self._admitted(request, guid, now, actor, plans)
+            for request, guid in zip(requests, guids, strict=True)
+        ]
         seen: dict[str, ActionDraft] = {}
         for index, draft in enumerate(admitted):
             if isinstance(draft, ActionDraft):
@@ -211,9 +224,11 @@ class Scheduler(LimitVerbs):
             for draft in admitted
         ]
 
-    def _admitted(self, request: Request, now: datetime, actor: str) -> ActionDraft | GnomonError:
+    def _admitted(
+        self, request: Request, guid: UUID, now: datetime, actor: str, plans: Plans
+    ) -> ActionDraft | GnomonError:
         try:
-            return self._draft(request, now, actor)
+            return self._draft(request, guid, now, actor, plans)
         except GnomonError as exc:
             return exc
 
@@ -449,16 +464,19 @@ class Scheduler(LimitVerbs):
         return nullcontext() if self.tracing is None else self.tracing.trace_create(verb, id)
 
     async def _admit(self, request: Request, actor: str) -> ActionDraft:
-        return self._draft(request, await self.time.now(), actor)
+        return self._draft(request, self._entropy.guid(), await self.time.now(), actor)
 
-    def _draft(self, request: Request, now: datetime, actor: str) -> ActionDraft:
+    def _draft(
+        self, request: Request, guid: UUID, now: datetime, actor: str, plans: Plans | None = None
+    ) -> ActionDraft:
         return admit(
             request,
-            guid=self._entropy.guid(),
+            guid=guid,
             now=now,
             installation=self.installation,
             retention=self._config.retention,
             actor=actor,
+            plans=plans,
         )
 
     async def _passed(self, changed: ChangeResult, *, barrier: bool) -> ChangeResult:

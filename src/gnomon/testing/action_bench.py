@@ -356,6 +356,9 @@ class BenchEntropy:
     def guid(self) -> UUID:
         return uuid7(self._drawn(), bytes(10))
 
+    def guids(self, count: int) -> list[UUID]:
+        return [self.guid() for _ in range(count)]
+
     def token(self) -> UUID:
         return UUID(int=self._drawn(), version=4)
 

@@ -188,6 +188,9 @@ class SeededEntropy:
     def guid(self) -> UUID:
         return uuid7(self._source.getrandbits(48), self._source.randbytes(10))
 
+    def guids(self, count: int) -> list[UUID]:
+        return [self.guid() for _ in range(count)]
+
     def token(self) -> UUID:
         return UUID(bytes=self._source.randbytes(16), version=4)
 

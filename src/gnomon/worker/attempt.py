@@ -84,16 +84,18 @@ class AttemptRunner:
                 outcome = await self._outcome(begun, asked_at, guard)
             else:
                 outcome = await self._outcome_within(gate, begun, asked_at, guard)
+        bug: BaseException | None = None
         if attempt.error is not None:
-            told = self._redaction.hide_in_text(repr(attempt.error), begun.spec.action)
+            bug = attempt.release()
+            told = self._redaction.hide_in_text(repr(bug), begun.spec.action)
             self._observer.event("executor_raised", action=begun.id, error=told)
-            outcome = Failed(error=cut(f"{type(attempt.error).__name__}: {attempt.error}"))
+            outcome = Failed(error=cut(f"{type(bug).__name__}: {bug}"))
         if not guard.was_called:
             guard.note_uncalled(begun, asked_at, self._clock.monotonic())
         elapsed_s = guard.ended_at - asked_at
         finish = finish_of(begun, outcome, ended_after=timedelta(0, elapsed_s))
         if isinstance(outcome, Failed):
-            raised = attempt.error or guard.take_error()
+            raised = bug or guard.take_error()
             self._tell_failure(begun, finish, took_s=elapsed_s, raised=raised)
         return finish
 

@@ -111,7 +111,7 @@ class ResultRecorder:
         self._arrived.set()
 
     def note_burst(self, *, goes_on: bool) -> None:
-        """Whether a burst is being performed: its results may wait for its end, but not for long."""
+        """Whether a burst is being performed: its results may wait for its end, for a moment."""
         if goes_on and not self._is_burst:
             loop = asyncio.get_running_loop()
             self._postponing = loop.call_later(POSTPONED_FOR_S, self._stop_postponing)

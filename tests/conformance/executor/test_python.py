@@ -455,10 +455,14 @@ def test_arguments_that_are_not_json_are_refused_at_the_call(
 
 async def ended_when_asked(executor: PythonExecutor, name: str, began: threading.Event) -> Outcome:
     """Perform a function, and ask it to end as soon as it began, as the worker does."""
-    order = msgspec.structs.replace(
-        order_of(Python(function=name), timeout_s=30), is_ending=lambda: performing.cancelling()
+
+    def is_ending() -> int:
+        return performing.cancelling()
+
+    order = order_of(Python(function=name), timeout_s=30)
+    performing: asyncio.Task[Outcome] = asyncio.create_task(
+        executor.execute(msgspec.structs.replace(order, is_ending=is_ending))
     )
-    performing = asyncio.create_task(executor.execute(order))
     await asyncio.to_thread(began.wait, 10)
     performing.cancel(ASKED_TO_END)
     async with asyncio.timeout(10):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -13,7 +14,7 @@ from gnomon.model.action import Action, Meta, Status
 from gnomon.model.errors import InvalidRequest, InvalidSpec
 from gnomon.model.pause import decide_resume
 from gnomon.model.spec import CatchUp, Cron, Mock, Periodic, Spec
-from gnomon.scheduler.admission import WAKE_WITHIN, Request, admit, shards_to_wake
+from gnomon.scheduler.admission import WAKE_WITHIN, Plans, Request, admit, shards_to_wake
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 GUID = UUID(int=5)
@@ -83,6 +84,58 @@ def test_jitter_is_the_same_for_the_same_occurrence() -> None:
     again = admitted(Request(spec=spec(jitter=timedelta(minutes=1))))
     assert draft.scheduled_at == again.scheduled_at
     assert timedelta(0) <= draft.scheduled_at - NOW < timedelta(minutes=1)
+
+
+DAYS = Periodic(period=timedelta(days=1))
+
+
+@pytest.mark.parametrize(
+    "shared",
+    [
+        spec(),
+        spec(start_at=NOW + timedelta(hours=1), active=timedelta(minutes=5)),
+        spec(jitter=timedelta(minutes=1), active=timedelta(minutes=5)),
+        spec(policy=DAYS, jitter=timedelta(hours=1), catch_up=CatchUp(mode="none")),
+        spec(retention=timedelta(0), deadline=NOW + timedelta(days=1)),
+    ],
+)
+def test_the_actions_of_a_bulk_are_admitted_as_each_would_be_alone(shared: Spec) -> None:
+    """What they share is worked out once; name, key, delay and jitter are each one's own."""
+    other = msgspec.structs.replace(shared, priority=1)
+    asked = [
+        Request(spec=shared),
+        Request(spec=shared, id="named"),
+        Request(spec=shared, id="keyed", key="k"),
+        Request(spec=shared, delay=timedelta(minutes=3)),
+        Request(spec=other),
+        Request(spec=shared),
+    ]
+    plans: Plans = {}
+    for number, request in enumerate(asked):
+        terms: Any = {
+            "guid": UUID(int=number), "now": NOW, "installation": INSTALLATION,
+            "retention": timedelta(days=7),
+        }  # fmt: skip
+        assert admit(request, **terms) == admit(request, **terms, plans=plans)
+    assert 2 == len(plans)
+
+
+def test_a_bad_spec_in_a_bulk_is_refused_each_time() -> None:
+    """Nothing is remembered of it; nor does a deadline between the jittered times spoil a bulk."""
+    plans: Plans = {}
+    terms: Any = {"now": NOW, "installation": INSTALLATION, "retention": timedelta(days=7)}
+    bad = Request(spec=spec(deadline=NOW))
+    for number in range(2):
+        with pytest.raises(InvalidSpec, match="deadline"):
+            admit(bad, guid=UUID(int=number), **terms, plans=plans)
+    shaky = Request(spec=spec(jitter=timedelta(minutes=2), deadline=NOW + timedelta(minutes=1)))
+    refused = 0
+    for number in range(40):
+        try:
+            admit(shaky, guid=UUID(int=number), **terms, plans=plans)
+        except InvalidSpec:
+            refused += 1
+    assert 0 < refused < 40
 
 
 def paused(**fields: object) -> Action:

@@ -34,6 +34,9 @@ class CountingEntropy:
         self._next += 1
         return UUID(int=self._next)
 
+    def guids(self, count: int) -> list[UUID]:
+        return [self.guid() for _ in range(count)]
+
     def token(self) -> UUID:
         return self.guid()
 
