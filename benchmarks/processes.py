@@ -243,11 +243,12 @@ class Crew:
 
 
 @asynccontextmanager
-async def crew_of(program: Program, *, size: int, folder: Path) -> AsyncIterator[Crew]:
-    """Start `size` workers, ready and waiting for `go`; none is left behind."""
-    name = program.module.rpartition(".")[2]
-    logs = [folder / f"{name}-{number}.log" for number in range(size)]
-    workers = [await WorkerProcess.start(program, log) for log in logs]
+async def crew_of(*programs: Program, size: int = 1, folder: Path) -> AsyncIterator[Crew]:
+    """Start `size` workers of each program, ready and waiting for `go`; none is left behind."""
+    workers = [
+        await WorkerProcess.start(program, folder / f"{program.module.rpartition('.')[2]}-{n}.log")
+        for n, program in enumerate(programs * size)
+    ]
     try:
         for worker in workers:
             await worker.ready()

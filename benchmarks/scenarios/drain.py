@@ -15,11 +15,17 @@ import msgspec
 from benchmarks.metering import Meter
 from benchmarks.peers.peer import Peer, Settings
 from benchmarks.report import Cost, Result, Sample, median_cost, middle, peer_of
+from benchmarks.sides import floor
 from benchmarks.sides.gnomon import all_recorded, create_all, gnomon_crew, opened, requests
 from benchmarks.stand import Stand
 
-GOALS = {"postgres": ("PgQueuer", 2.0), "sqlite": ("huey", 5.0)}
+GOALS = {
+    ("drain", "postgres"): (("PgQueuer", 2.0), ("awa", 5.0)),
+    ("create+drain", "postgres"): (("PgQueuer", 1.5),),
+    ("drain", "sqlite"): (("huey", 5.0),),
+}
 LOOK_S = 0.005
+FLOOR = "the same rows and calls, no fence, no lease"
 
 
 class Drained(msgspec.Struct):
@@ -43,7 +49,7 @@ class Drained(msgspec.Struct):
         )
 
 
-Sides = tuple[Drained, dict[Peer, Drained]]
+Sides = tuple[Drained, dict[Peer, Drained], Sample | None]
 
 
 async def measure(stand: Stand) -> AsyncIterator[Result]:
@@ -53,9 +59,11 @@ async def measure(stand: Stand) -> AsyncIterator[Result]:
     async def one() -> Sides:
         ours = await drain_gnomon(stand, count)
         theirs = await stand.beside(lambda peer: drain_peer(stand, peer, peer.share(count)))
+        bare = await floor.drained(stand, count) if stand.engine == "postgres" else None
         shown = [f"{peer.name} {part.drained.value:,.0f}/s" for peer, part in theirs.items()]
+        shown += [] if bare is None else [f"floor {bare.value:,.0f}/s"]
         stand.say(f"drain: {', '.join([f'{ours.drained.value:,.0f}/s', *shown])}")
-        return ours, theirs
+        return ours, theirs, bare
 
     rounds = await stand.rounds(one)
     for name in ("drain", "create+drain"):
@@ -67,9 +75,15 @@ async def measure(stand: Stand) -> AsyncIterator[Result]:
             for peer in stand.peers
             if all(peer in each.value[1] for each in rounds)
         ]
-        peer_title, goal = GOALS[stand.engine]
-        against = [each.ratio for each in compared if each.name.startswith(peer_title)]
-        has_goal = name == "drain" and bool(against)
+        goals = [
+            (title, goal, each.ratio)
+            for title, goal in GOALS.get((name, stand.engine), ())
+            for each in compared
+            if each.name.startswith(title)
+        ]
+        bare = [each.value[2] for each in rounds if each.value[2] is not None]
+        if name == "drain" and bare:
+            compared.append(floor.floor_of(FLOOR, bare, value, more_is_better=True))
         yield Result(
             scenario="drain",
             measure=f"{name}, {count:,}",
@@ -79,8 +93,8 @@ async def measure(stand: Stand) -> AsyncIterator[Result]:
             rounds=[sample.value for sample in ours],
             cost=median_cost(sample.cost for sample in ours),
             compared=compared,
-            goal=f">= {goal:g} x {peer_title}" if has_goal else None,
-            met=min(against) >= goal if has_goal else None,
+            goal=", ".join(f">= {goal:g} x {title}" for title, goal, _ in goals) or None,
+            met=all(ratio >= goal for _, goal, ratio in goals) if goals else None,
             around=[each.around for each in rounds],
             extra={
                 "first_s": [each.value[0].first_s for each in rounds],

@@ -28,7 +28,7 @@ OUTSTANDING_MAX = 10_000
 CHUNK = 1_000
 WARM_S = 2.0
 STEP_S = 2.0
-GOAL = 0.7
+GOAL = 0.9
 
 
 class Held(NamedTuple):
