@@ -5,13 +5,18 @@ from __future__ import annotations
 import asyncio
 from datetime import datetime, timedelta
 from typing import Any
+from unittest.mock import patch
+
+import msgspec
 
 from gnomon.contracts.store import ActionStore
 from gnomon.worker import WorkerConfig
 from tests.simulation.limited import Stage, play
 from tests.unit.worker.surroundings import Audience
 
-CONFIG = WorkerConfig(concurrency=20, burst_least=5)  # of each of three workers
+NOT_SOON = timedelta(0)  # single ones are left to their time
+CONFIG = WorkerConfig(concurrency=20, burst_least=5, soon=NOT_SOON)  # of each of three workers
+SINGLE = WorkerConfig(concurrency=20)
 MINUTE = timedelta(minutes=1)
 RUNNING = "SELECT count(*) FROM processing_queue WHERE running = 1"
 FINISHED = "SELECT count(*) FROM finished_action"
@@ -93,12 +98,12 @@ def test_results_of_a_burst_are_recorded_when_it_is_performed() -> None:
         await stage.settle()
         await stage.create(100)  # then it is known how quick they are, and that more can be armed
         await stage.until(lambda: counted(stage, FINISHED) == 100, within_s=15)
-        await burst_of(stage, 300)
-        await stage.until(lambda: counted(stage, RUNNING) == 300, within_s=9.9)
+        await burst_of(stage, 600)
+        await stage.until(lambda: counted(stage, RUNNING) == 600, within_s=9.9)
         await stage.until(lambda: stage.receiver.ended >= 100 + 60)
         assert counted(stage, FINISHED) == 100
-        await stage.until(lambda: stage.receiver.ended == 100 + 300)
-        await stage.until(lambda: counted(stage, FINISHED) == 100 + 300, within_s=1)
+        await stage.until(lambda: stage.receiver.ended == 100 + 600)
+        await stage.until(lambda: counted(stage, FINISHED) == 100 + 600, within_s=1)
 
     play(scene, config=CONFIG, took_s=0.15)
 
@@ -150,8 +155,93 @@ def test_what_finds_no_slot_is_handed_back() -> None:
         finished = "SELECT count(*) FROM finished_action WHERE attempts = 1 AND succeeded = 1"
         await stage.until(lambda: counted(stage, finished) == 80)
 
-    config = WorkerConfig(concurrency=10, burst_least=3)
+    config = WorkerConfig(concurrency=10, burst_least=3, soon=NOT_SOON)
     play(scene, observer=audience, config=config, took_s=16.0)
+
+
+def late_of(config: WorkerConfig, *, limited: bool = False) -> tuple[list[float], Audience]:
+    """How late some actions are that are due one after the other, and what was told of it."""
+    audience, late_s = Audience(), list[float]()
+
+    async def scene(stage: Stage) -> None:
+        await stage.settle()
+        if limited:
+            await stage.limit("queue", "default", parallel=100)
+            await asyncio.sleep(2)
+        at = await stage.store.installation.now() + timedelta(seconds=3)
+        for number in range(10):
+            await stage.create(1, start_at=at + number * timedelta(milliseconds=170))
+        await stage.until(lambda: stage.receiver.ended == 10, within_s=10)
+        late_s.extend(start.late_s for start in stage.receiver.starts)
+
+    play(scene, observer=audience, config=config)
+    return late_s, audience
+
+
+def test_a_single_action_is_armed_shortly_before_its_time() -> None:
+    """So at its time it waits for a look, and not for a write; none is early."""
+    late_s, audience = late_of(SINGLE)
+    assert 10 == audience.counts["attempts_armed"]
+    assert 0 <= min(late_s)
+    assert max(late_s) < 0.02
+    _, audience = late_of(CONFIG)
+    assert 0 == audience.counts["attempts_armed"]
+
+
+def test_single_actions_of_a_limited_queue_are_left_to_their_time() -> None:
+    """And nobody asks for them again and again meanwhile."""
+    late_s, audience = late_of(SINGLE, limited=True)
+    assert 10 == len(late_s)
+    assert 0 == audience.counts["attempts_armed"]
+
+
+def test_what_is_cancelled_in_the_last_moment_is_not_performed() -> None:
+    """It is armed by then: the look at its time finds that it does not stand."""
+    audience = Audience()
+
+    async def scene(stage: Stage) -> None:
+        await stage.settle()
+        at = await stage.store.installation.now() + timedelta(seconds=3)
+        await stage.create(3, start_at=at)
+        await stage.until(lambda: counted(stage, RUNNING) == 3, within_s=3)
+        assert await stage.store.installation.now() < at
+        ((id,),) = stage.runner.connection.execute("SELECT id FROM scheduled_action LIMIT 1")
+        await stage.store.actions.delete(id, if_match=None)
+        assert await stage.store.installation.now() < at
+        await stage.until(lambda: stage.receiver.ended == 2)
+        await asyncio.sleep(2)
+        assert id not in {start.id for start in stage.receiver.starts}
+        assert 1 == audience.counts["attempts_disarmed"]
+
+    config = WorkerConfig(concurrency=20, soon=timedelta(milliseconds=300))
+    play(scene, observer=audience, config=config)
+
+
+def test_what_is_due_soon_and_held_is_left_to_its_time() -> None:
+    """Whoever has no slot, or whose row somebody holds, does not make the worker ask for it in one
+    round after the other."""
+    asked: list[int] = []
+
+    async def scene(stage: Stage) -> None:
+        await stage.settle()
+        at = await stage.store.installation.now() + timedelta(seconds=3)
+        await stage.create(1, start_at=at)
+        await asyncio.sleep(1)
+        begin = stage.store.work.begin
+
+        async def refuse(*args: Any, **named: Any) -> Any:
+            if named.get("until") is not None:
+                asked.append(1)
+                args = ([msgspec.structs.replace(each, limit=0) for each in args[0]],)
+            return await begin(*args, **named)
+
+        with patch.object(stage.store.work, "begin", refuse):
+            await stage.until(lambda: stage.receiver.ended == 1, within_s=10)
+        (start,) = stage.receiver.starts
+        assert 0 <= start.late_s < 0.1
+        assert 1 <= len(asked) <= 2
+
+    play(scene, config=SINGLE)
 
 
 def test_a_queue_with_a_limit_is_not_armed() -> None:

@@ -1,8 +1,9 @@
-"""Begins a burst ahead of its time, so that at its time little is left to do.
+"""Begins ahead of its time what is known before, so that at its time little is left to do.
 
-Thousands of rows that are due at one instant cannot all be begun at that instant: each of them is
-written, and all of them wait for that. They are known before, though. So they are *armed* in the
-seconds before: begun as of their time. When it has come, one look by the thousand confirms which
+Thousands of rows that are due at one instant, a burst, cannot all be begun at that instant: each of
+them is written, and all of them wait for that. They are known before, though. So they are *armed*
+in the seconds before: begun as of their time. A single row waits for one write, which is most of
+its lateness where nothing else goes on: it is armed some milliseconds before. When it has come, one look by the thousand confirms which
 of them still stand, and those are performed. What a user changed meanwhile is not, and what finds
 no slot soon is handed back as if it had never been begun.
 """
@@ -13,6 +14,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from heapq import heappop, heappush
+from typing import NamedTuple
 
 import msgspec
 
@@ -34,6 +36,7 @@ from gnomon.worker.timeline import Timeline
 AHEAD = timedelta(seconds=5)  # about the time that it takes to arm as many as may be
 LEAST_AHEAD = timedelta(milliseconds=100)  # then be ready: what is due must not wait for this
 SPAN = timedelta(milliseconds=50)  # what is due within it is one burst
+SOON_SPAN = timedelta(milliseconds=20)  # what is due within it, and soon, is armed together
 ARMED_MAX = 100_000  # by one process: some 60 MB
 PERFORMED_WITHIN_S = 4.0  # arm what the slots are likely to perform in this: well within PATIENCE
 CONFIRMED_MAX = 250  # by one look: what arrives meanwhile waits until it is done
@@ -41,6 +44,13 @@ LOOK_EVERY_S = 0.5
 RESTED_MAX = timedelta(seconds=30)  # a pump rests for less
 PATIENCE = timedelta(seconds=10)  # so long after its time it may still be confirmed
 CHANGED = Abandoned(reason="its action was changed before its time")
+
+
+class Ahead(NamedTuple):
+    """What to arm: so many rows of these lanes, due by then."""
+
+    limits: Mapping[Lane, int]
+    until: datetime
 
 
 class ArmedQueue:
@@ -100,8 +110,10 @@ class Arming:
         self._batch = config.begin_batch
         self._least = config.burst_least
         self._queues: dict[str, ArmedQueue] = {}
+        self._soon = config.soon
         self._until: datetime | None = None  # the burst that is being armed
         self._look_at = 0.0
+        self._soon_at = 0.0  # before, what is due soon is left to its time
         self._is_sparing = False
 
     @property
@@ -112,6 +124,18 @@ class Arming:
     def is_due(self, now: datetime) -> bool:
         """Whether the time of some has come."""
         return any(queue.earliest and queue.earliest <= now for queue in self._queues.values())
+
+    def is_soon_over(self, now: datetime, within_s: float) -> bool:
+        """Whether more was due by then than could be performed at once, and all of it is likely to
+        be performed within this time."""
+        due = {
+            name: queue.count
+            for name, queue in self._queues.items()
+            if queue.earliest and queue.earliest <= now
+        }
+        return bool(due) and all(
+            self._slots.capacity(name, within_s) >= count for name, count in due.items()
+        )
 
     def rest_s(self, *, is_shut: bool) -> float | None:
         """How long nothing is to be done here, if nothing happens; `is_shut`: nothing is begun."""
@@ -126,15 +150,52 @@ class Arming:
         if ahead:  # or nobody would look before the burst is due
             wait_s = (min(ahead.values()) - AHEAD - now).total_seconds()
             waits.append(max(wait_s, self._look_at - self._clock.monotonic()))
+        soon = self._timeline.ahead(now, now + RESTED_MAX) if self._soon and not is_shut else {}
+        if soon:
+            wait_s = (min(soon.values()) - self._soon - now).total_seconds()
+            waits.append(max(wait_s, self._soon_at - self._clock.monotonic()))
         return min(waits, default=None)
 
     # -- ahead ------------------------------------------------------------------------------------
 
-    async def lanes_ahead(self, is_held: Callable[[Lane], bool]) -> Mapping[Lane, int]:
-        """The lanes of the burst that comes next, if there is one, and how many of each to arm."""
+    async def lanes_ahead(self, is_held: Callable[[Lane], bool]) -> Ahead | None:
+        """What to arm next: what is due soon, or some of the burst that comes next."""
+        return self._lanes_soon(is_held) or await self._lanes_of_burst(is_held)
+
+    def _lanes_soon(self, is_held: Callable[[Lane], bool]) -> Ahead | None:
+        """What is due soon, if there are slots for it."""
+        now, now_s = self._time.now(), self._clock.monotonic()
+        if not self._soon or now_s < self._soon_at:
+            return None
+        if not self._timeline.ahead(now, now + self._soon):
+            return None
+        until = now + self._soon + SOON_SPAN
+        free = {lane.queue: self._free(lane.queue) for lane in self._timeline.ahead(now, until)}
+        lanes = [
+            lane
+            for lane in self._timeline.ahead(now, until)
+            if not lane.need and free[lane.queue] > 0 and is_held(lane)
+        ]
+        if not lanes:
+            self._leave_to_their_time()
+            return None
+        return Ahead(self._shared(lanes, free), until)
+
+    def _leave_to_their_time(self) -> None:
+        """Nobody can arm what is due soon: do not ask again and again."""
+        self._soon_at = self._clock.monotonic() + (self._soon + SOON_SPAN).total_seconds()
+
+    def _free(self, queue: str) -> int:
+        """Slots that nobody needs at the moment, nor anything that is armed."""
+        if self._slots.has_limit(queue):
+            return 0
+        armed = self._queues.get(queue)
+        return self._slots.free(queue) - (0 if armed is None else armed.count)
+
+    async def _lanes_of_burst(self, is_held: Callable[[Lane], bool]) -> Ahead | None:
         now = self._time.now()
         if self._clock.monotonic() < self._look_at:
-            return {}
+            return None
         ahead = {
             lane: at
             for lane, at in self._timeline.ahead(now + LEAST_AHEAD, now + AHEAD).items()
@@ -148,8 +209,9 @@ class Arming:
                 self._until = first + SPAN
         if not lanes or self._until is None:
             self._look_later()
-            return {}
-        return self._shared(lanes)
+            return None
+        room = {lane.queue: self._room(lane.queue) for lane in lanes}
+        return Ahead(self._shared(lanes, room), self._until)
 
     async def _is_burst(self, lanes: Sequence[Lane], until: datetime) -> bool:
         count = await self._store.count_due(lanes, limit=self._least, until=until)
@@ -159,11 +221,10 @@ class Arming:
         self._until = None
         self._look_at = self._clock.monotonic() + LOOK_EVERY_S
 
-    def _shared(self, lanes: Sequence[Lane]) -> dict[Lane, int]:
+    def _shared(self, lanes: Sequence[Lane], room: Mapping[str, int]) -> dict[Lane, int]:
         sizes = Counter(lane.queue for lane in lanes)
         return {
-            lane: max(1, min(self._room(lane.queue), self._batch) // sizes[lane.queue])
-            for lane in lanes
+            lane: max(1, min(room[lane.queue], self._batch) // sizes[lane.queue]) for lane in lanes
         }
 
     def _room(self, queue: str) -> int:
@@ -174,13 +235,13 @@ class Arming:
         most = min(self._slots.capacity(queue, PERFORMED_WITHIN_S), ARMED_MAX)
         return most - (0 if armed is None else armed.count)
 
-    async def arm(self, demands: Sequence[BeginRequest]) -> BeginResult:
-        """Begin rows of the burst ahead of their time."""
-        assert self._until is not None
+    async def arm(self, demands: Sequence[BeginRequest], until: datetime) -> BeginResult:
+        """Begin rows ahead of their time."""
         # They may wait for a slot for so long, and then have all of their time.
-        call = self._begins.arm(demands, until=self._until, wait=PATIENCE, put=self._put_new)
+        call = self._begins.arm(demands, until=until, wait=PATIENCE, put=self._put_new)
         result = await call
         if not result.begun:  # somebody holds them: leave them to their time
+            self._leave_to_their_time()
             self._look_later()
         return result
 

@@ -50,6 +50,8 @@ class WorkerConfig:
     finish_batch: int = field(default=1_000, metadata=CONSTANT)
     # So many rows due at one instant are a burst, and armed: what one begin cannot take.
     burst_least: int = field(default=2_000, metadata=CONSTANT)
+    # What is due so soon is armed, too: its begin is written when its time comes. 0: it is not.
+    soon: timedelta = field(default=timedelta(milliseconds=12), metadata=CONSTANT)
 
     def __post_init__(self) -> None:
         _at_least("worker.concurrency", self.concurrency, 1)

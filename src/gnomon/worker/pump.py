@@ -32,7 +32,7 @@ from gnomon.worker.config import WorkerConfig
 from gnomon.worker.flood import Flood
 from gnomon.worker.late_commits import EARLIEST, LateCommits, ShardsToRescan
 from gnomon.worker.leases import WorkerLeases
-from gnomon.worker.recorder import ResultRecorder
+from gnomon.worker.recorder import POSTPONED_FOR_S, ResultRecorder
 from gnomon.worker.reservations import Reservations
 from gnomon.worker.settlement import Settler
 from gnomon.worker.slots import Slots
@@ -352,20 +352,21 @@ class Pump:
         """Perform what was armed. What is due besides gets its part of the slots, too."""
         if self._recorder.is_behind:
             return False
-        is_more = bool(self.timeline.due(self.time.now(), self._clock.monotonic()))
+        now = self.time.now()
+        is_more = bool(self.timeline.due(now, self._clock.monotonic()))
         count = await self.arming.fire(spared=ADMITTED_PART if is_more else 0)
-        self._recorder.note_burst(goes_on=self.arming.is_due(self.time.now()))
+        self._recorder.note_burst(goes_on=self.arming.is_soon_over(now, POSTPONED_FOR_S))
         self._flood.note_begun(count)
         return count > 0
 
     async def _arm(self) -> bool:
-        """Begin some of a burst ahead of its time; whether there was any."""
-        limits = await self.arming.lanes_ahead(self._is_held)
-        if not limits:
+        """Begin ahead of its time what is due soon, or some of a burst; whether there was any."""
+        ahead = await self.arming.lanes_ahead(self._is_held)
+        if ahead is None:
             return False
-        demands = [self._demand(lane, limit) for lane, limit in limits.items()]
+        demands = [self._demand(lane, limit) for lane, limit in ahead.limits.items()]
         asked = self.timeline.asked()
-        result = await self.arming.arm(demands)
+        result = await self.arming.arm(demands, ahead.until)
         self._note(demands, result, asked)
         return bool(result.begun)
 

@@ -3,9 +3,9 @@
 A result is worth its attempt: it is kept in memory and tried again until the store answers.
 An answer that was lost is no harm, because the store recognises a repeated result.
 
-While a burst is being performed, the results of its own attempts wait for a moment: to write them
-takes as long as to perform them, and would make the last of it late. It is a second at most, for a
-worker that is killed loses what it has not written, and all of that is performed again.
+While a burst is being performed that is over in a moment, the results of its own attempts wait for
+that: to write them takes longer than to perform them, and would make the last of it late. It is two
+seconds at most, for what a worker that is killed has not written is performed again.
 
 An action may be held by a transaction of its user's, for as long as he likes. Its result waits
 apart, with growing pauses, and holds up no other. So does one that the store goes on refusing as if
@@ -33,7 +33,7 @@ FLUSHES_MAX = 2  # at once: one is written while the next is prepared
 RETRY_FIRST_S = 0.05
 RETRY_MAX_S = 2.0
 BACKLOG_MAX = 20_000  # unrecorded results beyond which nothing more is begun
-POSTPONED_FOR_S = 1.0
+POSTPONED_FOR_S = 2.0
 POSTPONED_MAX = 100_000  # as many as are armed
 TOGETHER_MAX = 5  # tries of a batch, before it is asked whether one of it is the reason
 
