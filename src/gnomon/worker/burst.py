@@ -3,9 +3,11 @@
 Thousands of rows that are due at one instant, a burst, cannot all be begun at that instant: each of
 them is written, and all of them wait for that. They are known before, though. So they are *armed*
 in the seconds before: begun as of their time. A single row waits for one write, which is most of
-its lateness where nothing else goes on: it is armed some milliseconds before. When it has come, one look by the thousand confirms which
-of them still stand, and those are performed. What a user changed meanwhile is not, and what finds
-no slot soon is handed back as if it had never been begun.
+its lateness where nothing else goes on: it is armed some milliseconds before.
+
+When the time has come, one look by the hundred confirms which of them still stand, and those are
+performed. What a user changed meanwhile is not, and what finds no slot soon is handed back as if it
+had never been begun.
 """
 
 from __future__ import annotations
