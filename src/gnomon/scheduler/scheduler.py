@@ -195,28 +195,26 @@ class Scheduler(LimitVerbs):
         self, requests: Sequence[Request], now: datetime, actor: str
     ) -> Sequence[ChangeResult | GnomonError]:
         with self._traced("create_many") as traceparent:
-            traced = [in_trace(request, traceparent) for request in requests]
-            return await self._create_traced(traced, now, actor)
+            requests = [in_trace(request, traceparent) for request in requests]
+            return await self._create_traced(requests, now, actor)
 
     async def _create_traced(
         self, requests: Sequence[Request], now: datetime, actor: str
     ) -> Sequence[ChangeResult | GnomonError]:
-        plans: Plans = {}
-        guids = self._entropy.guids(len(requests))
+        plans, guids = Plans(), self._entropy.guids(len(requests))
         admitted = [
             self._admitted(request, guid, now, actor, plans)
             for request, guid in zip(requests, guids, strict=True)
         ]
-        seen: dict[str, ActionDraft] = {}
+        seen = dict[str, ActionDraft]()
         for index, draft in enumerate(admitted):
             if isinstance(draft, ActionDraft):
                 if draft.id in seen:
                     admitted[index] = AlreadyExists("action", draft.id)
                 seen.setdefault(draft.id, draft)
-        drafts = list(seen.values())
-        answers = await self.store.actions.create(drafts, actor=self._by(actor))
+        answers = await self.store.actions.create([*seen.values()], actor=self._by(actor))
         stored = dict(zip(seen, answers, strict=True))
-        self.store.wakeups.hint(shards_to_wake(drafts, now))
+        self.store.wakeups.hint(shards_to_wake(seen.values(), now))
         return [
             draft
             if isinstance(draft, GnomonError)

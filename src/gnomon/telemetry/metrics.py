@@ -55,7 +55,10 @@ METRICS: tuple[Metric, ...] = (
         "attempts_abandoned", "counter", "Attempts begun but not sent: it was too late to dare it."
     ),
     Metric(
-        "attempts_armed", "counter", "Attempts of bursts begun ahead of their time.", ("queue",)
+        "attempts_armed",
+        "counter",
+        "Attempts begun ahead of their time, of bursts and single ones.",
+        ("queue",),
     ),
     Metric(
         "attempts_disarmed", "counter",

@@ -6,6 +6,8 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
+from datetime import timedelta
 from functools import cached_property
 from uuid import UUID
 
@@ -16,6 +18,7 @@ from gnomon.contracts.executor import Executor
 from gnomon.contracts.leased_service import LeasedService, Ownership
 from gnomon.contracts.store import (
     BegunAttempt,
+    Capabilities,
     FinishRequest,
     HeartbeatResult,
     HeldShard,
@@ -71,7 +74,7 @@ class Worker:
     ) -> None:
         worker = env.entropy.token()
         owner = f"{owner}/{worker.hex[:OWNER_DIGITS]}"  # numbers of processes come again
-        self._config = config = config or WorkerConfig()
+        self._config = config = _fitted(config or WorkerConfig(), store.capabilities)
         self._clock, self._entropy, self._observer = env.clock, env.entropy, env.observer
         self._store, self._open_store, self._tracing = store, open_store, env.tracing
         self._served = Served(executors, config)
@@ -438,3 +441,8 @@ class Worker:
                 self._guest.note(at)
         elif recorded is Recorded.LATE:
             self._observer.event("late_result", action=finish.id, outcome=finish.outcome)
+
+
+def _fitted(config: WorkerConfig, capabilities: Capabilities) -> WorkerConfig:
+    """Nothing is armed singly where a look costs as much as a begin."""
+    return replace(config, soon=timedelta(0)) if capabilities.pace_s else config
