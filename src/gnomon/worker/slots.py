@@ -35,6 +35,7 @@ AHEAD_FOR_S = 0.3  # begin ahead what is finished in this time: slots and databa
 AHEAD_MAX = 4_000
 ATTEMPTS_MAX = 1_000  # at once, of all queues; see WorkerConfig
 PACE_OVER_S = 0.1
+FIRST_PACE_OVER_S = 0.01  # until it is known at all, no more is begun than there are slots
 TOOK_WEIGHT = 0.05  # of the latest attempt in the smoothed duration
 TOOK_MIN_S = 1e-6
 SHUT_DOWN = "the worker was shut down"
@@ -124,9 +125,12 @@ class QueueSlots:
         self._took_s += TOOK_WEIGHT * (took_s - self._took_s)
         each_s = took_s if is_alone else took_s / self.limit
         self.each_s += (TOOK_WEIGHT if self.each_s else 1.0) * (each_s - self.each_s)
+        if not self._counted_at:
+            self._counted_at = started
         elapsed = now - self._counted_at
-        if elapsed >= PACE_OVER_S:
-            weight = 0.5 ** (elapsed / PACE_OVER_S)  # of what was: the less, the longer ago
+        if elapsed >= (PACE_OVER_S if self._pace else FIRST_PACE_OVER_S):
+            # Of what was: the less, the longer ago.
+            weight = 0.5 ** (elapsed / PACE_OVER_S) if self._pace else 0.0
             self._pace = weight * self._pace + (1 - weight) * self._ended / elapsed
             self._ended = 0
             self._counted_at = now

@@ -301,6 +301,19 @@ async def test_an_executor_that_cancels_or_exits_fails_its_attempt(exc: BaseExce
 # -- pace, total and what is lost -----------------------------------------------------------------
 
 
+async def test_a_pace_is_known_soon() -> None:
+    """Until then no more is begun than there are slots: that is for hundredths of a second."""
+    gate = Gate()
+    gate.open.set()
+    slots, _, clock, _ = slots_with(gate, limit=10)
+    for number in range(20):
+        clock.seconds += 0.001
+        slots.take([begun(number)], clock.seconds)
+        await settled()
+    assert 200 < slots.free("default")
+    await slots.drain(timedelta(seconds=5))
+
+
 async def test_what_was_handed_back_unsent_is_no_pace() -> None:
     """After quick attempts come slow ones: little is begun ahead, however many are abandoned."""
     gate = Gate()
