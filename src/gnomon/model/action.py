@@ -56,7 +56,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     progress_at: datetime | None = None
 
 
-class Status(msgspec.Struct, frozen=True, kw_only=True):
+class Status(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """How it goes. At every moment: attempts = succeeded + failed + interrupted + running."""
 
     state: State = State.ACTIVE

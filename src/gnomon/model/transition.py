@@ -34,7 +34,7 @@ from gnomon.model.spec import ZERO, Once, Periodic, Spec, Unreadable
 UNDECIDABLE = "what follows cannot be decided"
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+class Verdict(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What follows from an event: the next state, time and occurrence, and what is counted."""
 
     state: State

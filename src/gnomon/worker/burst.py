@@ -26,6 +26,7 @@ from gnomon.contracts.store import (
     BeginRequest,
     BeginResult,
     BegunAttempt,
+    ConfirmResult,
     Lane,
     WorkStore,
 )
@@ -40,7 +41,7 @@ LEAST_AHEAD = timedelta(milliseconds=100)  # then be ready: what is due must not
 SPAN = timedelta(milliseconds=50)  # what is due within it is one burst
 SOON_SPAN = timedelta(milliseconds=20)  # what is due within it, and soon, is armed together
 ARMED_MAX = 100_000  # by one process: some 60 MB
-PERFORMED_WITHIN_S = 4.0  # arm what the slots are likely to perform in this: well within PATIENCE
+PERFORMED_WITHIN_S = 6.0  # arm what the slots are likely to perform in this: well within PATIENCE
 CONFIRMED_MAX = 250  # by one look: what arrives meanwhile waits until it is done
 LOOK_EVERY_S = 0.5
 RESTED_MAX = timedelta(seconds=30)  # a pump rests for less
@@ -294,17 +295,24 @@ class Arming:
         finally:
             promise.close()
         self._time.observe(result.now)
+        self._slots.take(self._standing(armed, result), asked_at)
+
+    def _standing(self, armed: Sequence[BegunAttempt], result: ConfirmResult) -> list[BegunAttempt]:
+        """Those that may be performed; the others wait on, or are handed back."""
+        refused = {*result.gone, *result.early, *result.expired}  # mostly nothing
         ready: list[BegunAttempt] = []
         for begun in armed:
-            if begun.attempt_id in result.gone:
+            if result.now - begun.began_at > PATIENCE and begun.attempt_id not in result.gone:
+                self._hand_back(begun, Unserved(begun.need))
+            elif begun.attempt_id not in refused:
+                ready.append(confirmed_at(begun, result.now))
+            elif begun.attempt_id in result.gone:
                 self._hand_back(begun, CHANGED)
             elif begun.attempt_id in result.early:
                 self._put([begun])
-            elif begun.attempt_id in result.expired or result.now - begun.began_at > PATIENCE:
-                self._hand_back(begun, Unserved(begun.need))
             else:
-                ready.append(confirmed_at(begun, result.now))
-        self._slots.take(ready, asked_at)
+                self._hand_back(begun, Unserved(begun.need))
+        return ready
 
     def _give_up(self, now: datetime) -> None:
         """Hand back what waited for too long: others may begin it, or this worker later."""

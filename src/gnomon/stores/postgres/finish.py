@@ -154,7 +154,7 @@ class AttemptFinisher:
         applied."""
         if self._shards:  # where an INSERT stands alone, there is no such statement
             return await self._finish_ending(finishes, "finish_end_plain")
-        told: Sequence[str | None] = [None] * len(finishes)
+        told: Sequence[str | None] = []  # as good as nothing for each, and spares sending it
         if any(one.answer is not None for one in finishes):
             now = await self._read_now()
             told = [self._told(one, now) for one in finishes]
