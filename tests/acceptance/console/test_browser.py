@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
+from urllib.parse import urlsplit
 
-from tests.fixtures.browser import open_page
+import pytest
+
+from tests.fixtures.browser import open_page, running
 
 RELOADS = 60
 # A page's name outlives its reload.
@@ -27,3 +31,14 @@ async def test_who_waits_outlasts_the_page_that_was_asked(browser: str, tmp_path
         await page.goto(file.as_uri())
 
         assert "complete" == await page.wait(SLOW_LOOK)
+
+
+def test_no_browser_outlives_its_block(tmp_path: Path) -> None:
+    """Debian's program is a script: whoever ends it alone leaves the browser behind."""
+    with running(tmp_path) as address:
+        at = urlsplit(address)
+        assert at.hostname is not None
+        assert at.port is not None
+        socket.create_connection((at.hostname, at.port)).close()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((at.hostname, at.port))
