@@ -111,6 +111,8 @@ COLLECTIONS: dict[str, tuple[str, ...]] = {
     "parts of the store, which has no more of them than shards": (
         "PartOrder._parts", "PartOrder._ranks",
     ),
+    "what is armed, up to a number": ("ArmedQueue._at", "ArmedQueue._times"),
+    "results of a burst, up to a number": ("ResultRecorder._postponed",),
     "what is under way": (
         "Batcher._senders", "Batcher._waiting", "Chains._chains", "QueueSlots.performing",
         "QueueSlots.waiting", "Reservations._doubted", "Reservations._lost", "ResultRecorder._held",
