@@ -21,7 +21,7 @@ from gnomon.boundary import tell_bug
 from gnomon.contracts.clock import Clock
 from gnomon.contracts.observer import Observer, SilentObserver
 from gnomon.contracts.store import BegunAttempt, FinishRequest
-from gnomon.model.outcome import Abandoned, Interrupted, Outcome
+from gnomon.model.outcome import Abandoned, Interrupted, Outcome, Unserved
 from gnomon.worker.attempt import (
     ENDED_BEFORE,
     AttemptRunner,
@@ -346,13 +346,15 @@ class Slots:
                     self._guards[task].end()
 
     def tidy(self) -> dict[str, int]:
-        """Hand back what waited too long for its slot, forget queues that are idle; returns how
-        many attempts each queue performs, the last time for those forgotten."""
+        """Hand back what waited too long for its slot, as if it had not been begun: it is due as it
+        was, and not counted. Forget queues that are idle; returns how many attempts each queue
+        performs, the last time for those forgotten."""
         running = {name: len(queue.performing) for name, queue in self._queues.items()}
         now = self._clock.monotonic()
         for queue in list(self._queues.values()):
             while queue.waiting and self._performer.is_too_late(queue.waiting[0][1], now):
-                self._cut_short(queue, *queue.waiting.popleft(), Abandoned())
+                begun, asked_at = queue.waiting.popleft()
+                self._cut_short(queue, begun, asked_at, Unserved(begun.need))
             if queue.is_idle and queue.pace(now) < 1:
                 del self._queues[queue.name]
                 self._remember(queue)

@@ -315,7 +315,8 @@ async def test_a_pace_is_known_soon() -> None:
 
 
 async def test_what_was_handed_back_unsent_is_no_pace() -> None:
-    """After quick attempts come slow ones: little is begun ahead, however many are abandoned."""
+    """After quick attempts come slow ones: little is begun ahead, however many are handed back.
+    They are due when they were, before what came since, and not counted."""
     gate = Gate()
     gate.open.set()
     slots, ended, clock, _ = slots_with(gate, limit=10)
@@ -330,7 +331,11 @@ async def test_what_was_handed_back_unsent_is_no_pace() -> None:
     await settled()
     clock.seconds += 4.1
     slots.tidy()
-    assert 290 == [finish.outcome for finish in ended].count("abandoned")
+    handed_back = [finish for finish in ended if finish.outcome == "unserved"]
+    assert 290 == len(handed_back)
+    assert {begun(1).status.scheduled_at} == {finish.verdict.scheduled_at for finish in handed_back}
+    assert {0} == {finish.verdict.interrupted for finish in handed_back}
+    assert {""} == {finish.need for finish in handed_back}
     assert 10 > slots.free("default")
     gate.open.set()
     await settled()
