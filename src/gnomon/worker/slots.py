@@ -36,6 +36,7 @@ AHEAD_MAX = 4_000
 ATTEMPTS_MAX = 1_000  # at once, of all queues; see WorkerConfig
 PACE_OVER_S = 0.1
 FIRST_PACE_OVER_S = 0.01  # until it is known at all, no more is begun than there are slots
+HICCUP = 3.0  # an attempt that takes so many times the usual says no more than that
 TOOK_WEIGHT = 0.05  # of the latest attempt in the smoothed duration
 TOOK_MIN_S = 1e-6
 SHUT_DOWN = "the worker was shut down"
@@ -124,6 +125,8 @@ class QueueSlots:
         took_s = now - started
         self._took_s += TOOK_WEIGHT * (took_s - self._took_s)
         each_s = took_s if is_alone else took_s / self.limit
+        if self.each_s:
+            each_s = min(each_s, HICCUP * self.each_s)
         self.each_s += (TOOK_WEIGHT if self.each_s else 1.0) * (each_s - self.each_s)
         if not self._counted_at:
             self._counted_at = started

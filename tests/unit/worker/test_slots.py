@@ -17,7 +17,7 @@ from gnomon.model.outcome import Outcome, Succeeded
 from gnomon.model.spec import Cron, Mock, Spec
 from gnomon.model.transition import UNDECIDABLE
 from gnomon.worker.attempt import AttemptRunner
-from gnomon.worker.slots import Slots
+from gnomon.worker.slots import QueueSlots, Slots, TotalSlots
 from tests.unit.worker.surroundings import EPOCH, Audience, HandClock, surroundings
 
 INSTALLATION = UUID(int=1)
@@ -312,6 +312,19 @@ async def test_a_pace_is_known_soon() -> None:
         await settled()
     assert 200 < slots.free("default")
     await slots.drain(timedelta(seconds=5))
+
+
+def test_one_slow_attempt_says_little_of_what_can_be_performed() -> None:
+    """A wait for the processor in one of many is no reason to arm a tenth of a burst; but when all
+    of them are slow it is soon known."""
+    queue = QueueSlots("default", 10, TotalSlots(100))
+    for _ in range(100):
+        queue.count_end(0.0, 20e-6, is_alone=True)
+    queue.count_end(0.0, 5e-3, is_alone=True)
+    assert queue.each_s < 25e-6
+    for _ in range(100):
+        queue.count_end(0.0, 5e-3, is_alone=True)
+    assert queue.each_s > 3e-3
 
 
 async def test_what_was_handed_back_unsent_is_no_pace() -> None:
