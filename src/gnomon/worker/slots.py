@@ -357,7 +357,9 @@ class Slots:
         for queue in list(self._queues.values()):
             while queue.waiting and self._performer.is_too_late(queue.waiting[0][1], now):
                 begun, asked_at = queue.waiting.popleft()
-                self._cut_short(queue, begun, asked_at, Unserved(begun.need))
+                # What was handed back before, as not served elsewhere, is not handed back twice.
+                outcome = Abandoned() if begun.need else Unserved("")
+                self._cut_short(queue, begun, asked_at, outcome)
             if queue.is_idle and queue.pace(now) < 1:
                 del self._queues[queue.name]
                 self._remember(queue)

@@ -314,6 +314,18 @@ async def test_a_pace_is_known_soon() -> None:
     await slots.drain(timedelta(seconds=5))
 
 
+async def test_what_was_handed_back_before_is_abandoned() -> None:
+    """Its row has a need: only who serves that begins it, and none of them hands it back."""
+    slots, ended, clock, _ = slots_with(Gate(), limit=1)
+    slots.take([begun(1)], clock.seconds)
+    slots.take([msgspec.structs.replace(begun(2), need="kind mock")], clock.seconds)
+    await settled()
+    clock.seconds += 4.1
+    slots.tidy()
+    assert ["abandoned"] == [finish.outcome for finish in ended]
+    await slots.drain(timedelta(seconds=0))
+
+
 def test_one_slow_attempt_says_little_of_what_can_be_performed() -> None:
     """A wait for the processor in one of many is no reason to arm a tenth of a burst; but when all
     of them are slow it is soon known."""
