@@ -76,30 +76,63 @@ _ENCODER = msgspec.json.Encoder(enc_hook=build_foreign)
 _NO_REPORTS = SilentReports()
 
 
-class AttemptContext(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class AttemptContext(msgspec.Struct, frozen=True, gc=False):
     """What a function is told about its attempt. `key` is the same for all attempts of one
     occurrence: use it to make the effect happen once."""
 
-    id: str
-    key_of: Callable[[], str]
-    attempt_id: UUID
-    attempt_no: int
-    occurrence_no: int
-    scheduled_at: datetime
-    deadline: datetime
-    guid: UUID
-    is_over: Callable[[], object] = bool  # see `is_cancelled`
-    reports: AttemptReports = _NO_REPORTS  # see `report`
+    # A view: of what an attempt could be asked, most are asked for little or nothing.
+    _order: AttemptRequest
+    _is_over: Callable[[], object] = bool
+    _reports: AttemptReports = _NO_REPORTS
+
+    def __repr__(self) -> str:
+        return f"<Attempt {self.attempt_no} of {self.id}>"
+
+    @property
+    def id(self) -> str:
+        """Of the action."""
+        return self._order.id
 
     @property
     def key(self) -> str:
-        return self.key_of()
+        """The same for all attempts of one occurrence, and for no other."""
+        return self._order.key
+
+    @property
+    def attempt_id(self) -> UUID:
+        """Of this attempt alone."""
+        return self._order.attempt_id
+
+    @property
+    def attempt_no(self) -> int:
+        """1, 2, … of the action."""
+        return self._order.attempt_no
+
+    @property
+    def occurrence_no(self) -> int:
+        """1, 2, … of the action: one occurrence may take several attempts."""
+        return self._order.occurrence_no
+
+    @property
+    def scheduled_at(self) -> datetime:
+        """The planned time of the occurrence."""
+        return self._order.scheduled_at
+
+    @property
+    def deadline(self) -> datetime:
+        """When the attempt's time is over."""
+        return self._order.deadline
+
+    @property
+    def guid(self) -> UUID:
+        """Of the action as it is now: a change gives it another one."""
+        return self._order.guid
 
     @property
     def is_cancelled(self) -> bool:
         """Whether to end soon: its action was cancelled, its time is over, or its worker leaves. It
         is for plain functions that take long; a coroutine function is cancelled by asyncio."""
-        return bool(self.is_over())
+        return bool(self._is_over())
 
     def report(self, fraction: float, text: str = "", /) -> Awaitable[None]:
         """Say how far it is, from 0 to 1, for whoever looks at the action: `await ctx.report(0.4,
@@ -111,7 +144,7 @@ class AttemptContext(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             )
         if not 0 <= fraction <= 1:  # nor is it NaN
             raise ValueError(f"report(): {fraction} is not from 0 to 1; 40 % is 0.4")
-        self.reports.note(
+        self._reports.note(
             AttemptReport(
                 id=self.id,
                 guid=self.guid,
@@ -319,24 +352,10 @@ class PythonExecutor:
     async def close(self) -> None:
         self._threads.close()
 
-    def _context(self, order: AttemptRequest, is_over: Callable[[], object]) -> AttemptContext:
-        return AttemptContext(
-            id=order.id,
-            key_of=order.key_of,
-            attempt_id=order.attempt_id,
-            attempt_no=order.attempt_no,
-            occurrence_no=order.occurrence_no,
-            scheduled_at=order.scheduled_at,
-            deadline=order.deadline,
-            guid=order.guid,
-            reports=self._reports,
-            is_over=is_over,
-        )
-
     # -- coroutine functions --
 
     async def _in_loop(self, order: AttemptRequest, entry: _Entry, effect: Python) -> Outcome:
-        attempt = self._context(order, order.is_ending)
+        attempt = AttemptContext(order, order.is_ending, self._reports)
         with AttemptBoundary((Exception, SystemExit, asyncio.CancelledError)) as boundary:
             args, kwargs = entry.signature.decode(effect.args, effect.kwargs)
             result = await entry.function(attempt, *args, **kwargs)
@@ -347,7 +366,7 @@ class PythonExecutor:
 
     async def _in_thread(self, order: AttemptRequest, entry: _Entry, effect: Python) -> Outcome:
         stop = _StopSign()
-        attempt = self._context(order, stop.look)
+        attempt = AttemptContext(order, stop.look, self._reports)
         future = self._threads.submit(partial(self._call, order, entry, attempt, effect))
         waiting = asyncio.wrap_future(future)
         try:

@@ -254,8 +254,9 @@ class DeadlineGuard:
         self._deadline = None
         if self._fired:
             self.has_fired()
-        if self._raised is not None:
-            self._error, self._raised = self._raised.take(), None
+        raised, self._raised = self._raised, None
+        if raised is not None:
+            self._error = raised.take()
 
     def has_fired(self) -> bool:
         """Whether the cancellation that just arrived is this guard's; then it is taken back."""

@@ -42,7 +42,7 @@ SPAN = timedelta(milliseconds=50)  # what is due within it is one burst
 SOON_SPAN = timedelta(milliseconds=20)  # what is due within it, and soon, is armed together
 ARMED_MAX = 100_000  # by one process: some 60 MB
 PERFORMED_WITHIN_S = 6.0  # arm what the slots are likely to perform in this: well within PATIENCE
-CONFIRMED_MAX = 250  # by one look: what arrives meanwhile waits until it is done
+CONFIRMED_MAX = 500
 LOOK_EVERY_S = 0.5
 RESTED_MAX = timedelta(seconds=30)  # a pump rests for less
 PATIENCE = timedelta(seconds=10)  # so long after its time it may still be confirmed

@@ -42,6 +42,7 @@ TOOK_MIN_S = 1e-6
 SHUT_DOWN = "the worker was shut down"
 PACES_MAX = 1_000  # queues whose pace is remembered
 BREATH_EVERY = 64  # attempts that never waited, before the loop gets its turn
+STARTED_AT_FIRST = 4  # slots, see `_start`
 UNSENT = ("abandoned", "unserved")
 NO_GATES: Mapping[str, QueueGate] = MappingProxyType({})
 
@@ -67,6 +68,7 @@ class QueueSlots:
         self.promised = 0  # to attempts that are being begun
         self.waiting: deque[tuple[BegunAttempt, float]] = deque()
         self.slots = 0
+        self.is_starting = False  # more slots are about to be started
         self.performing: dict[asyncio.Task[None], tuple[BegunAttempt, float]] = {}
         self._total = total
         self._used = 0  # of the total
@@ -308,16 +310,28 @@ class Slots:
         return taken
 
     def _fill(self, queue: QueueSlots, count: int) -> None:
-        """So many attempts more are waiting: as many slots, as far as the limit allows."""
+        """So many attempts more are waiting."""
         queue.recount()
         if self._gates and queue.name in self._gates:
             for _ in range(count):
                 self._gates[queue.name].took()
-        for _ in range(min(count, queue.limit - queue.slots)):
+        if not queue.is_starting:
+            self._start(queue, STARTED_AT_FIRST)
+
+    def _start(self, queue: QueueSlots, count: int) -> None:
+        """Start so many slots, as far as they are needed; twice as many in the next turn of the
+        loop, while more attempts wait than the first ones have taken. Of those that never wait a
+        slot takes one after the other, and a hundred slots would be a hundred tasks for nothing.
+        """
+        wanted = min(len(queue.waiting), queue.limit - queue.slots)
+        for _ in range(min(count, wanted)):
             queue.slots += 1
             task = asyncio.create_task(self._slot(queue), name=f"slot-{queue.name}")
             self._tasks[task] = None
             task.add_done_callback(self._note_slot_end)
+        queue.is_starting = wanted > count
+        if queue.is_starting:
+            asyncio.get_running_loop().call_soon(self._start, queue, 2 * count)
 
     def _note_slot_end(self, task: asyncio.Task[None]) -> None:
         self._tasks.pop(task, None)
@@ -378,8 +392,10 @@ class Slots:
 
     async def drain(self, within: timedelta) -> None:
         """Let attempts end; what is not done in time is recorded as interrupted."""
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=within.total_seconds())
+        now = asyncio.get_running_loop().time
+        end = now() + within.total_seconds()
+        while self._tasks and now() < end:  # those that are started meanwhile have their time, too
+            await asyncio.wait(self._tasks, timeout=end - now())
         for queue in self._queues.values():
             while queue.waiting:
                 self._cut_short(queue, *queue.waiting.popleft(), Abandoned(reason=SHUT_DOWN))

@@ -154,8 +154,10 @@ async def test_a_function_learns_about_its_attempt() -> None:
     await outcome_of(seen.append)
     (attempt,) = seen
     order = order_of(Python(function="f"))
-    for name in {*AttemptContext.__struct_fields__, "key"} - {"key_of", "is_over", "reports"}:
+    told = ("id", "guid", "key", "attempt_id", "attempt_no", "occurrence_no")
+    for name in (*told, "scheduled_at", "deadline"):
         assert getattr(order, name) == getattr(attempt, name)
+    assert "<Attempt 1 of greet-ann>" == repr(attempt)
 
 
 @pytest.mark.parametrize(
