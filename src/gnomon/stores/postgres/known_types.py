@@ -53,8 +53,8 @@ class KnowingConnection(asyncpg.Connection):
         unknown = [oid for oid in typeoids if oid not in ARRAYS]
         if not unknown:
             return known, _NAMED
-        found, asked_by = await super()._introspect_types(unknown, timeout)  # type: ignore[misc]
-        return [*known, *found], asked_by
+        introspected, asked_by = await super()._introspect_types(unknown, timeout)  # type: ignore[misc]
+        return [*known, *introspected], asked_by
 
 
 def _array(oid: int) -> dict[str, Any]:
