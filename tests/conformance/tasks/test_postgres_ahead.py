@@ -65,7 +65,7 @@ async def test_a_foreseen_input_begins_with_the_end_of_the_task_before(driver: D
     assert finished.recorded
     assert finished.next is not None
     await until(lambda: is_traced(driver))
-    answered = "SELECT state LIKE 'idle%%' FROM pg_stat_activity WHERE pid = %s"
+    answered = "SELECT wait_event = 'ClientRead' FROM pg_stat_activity WHERE pid = %s"
     await until(lambda: driver.value(answered, [session.pid]))
     for _ in range(2):  # the answer is read while nobody waits for it
         await asyncio.sleep(0)

@@ -141,7 +141,8 @@ class _Execution:
 
     async def collect_shared(self, *, is_sent: bool) -> InputResult:
         """Send an input of one statement in a transaction, with its deferred constraints, and read
-        its results; the transaction stays open. With `is_sent` all that is under way already."""
+        its results; the transaction stays open. With `is_sent` all that is under way already, and
+        a pipeline that is held goes on unless there was an error."""
         wire = self._wire
         if not is_sent:
             steps = shared_input_steps(await self._encoded())
@@ -152,7 +153,8 @@ class _Execution:
         if self._is_farewell:
             return self._ended()
         self._note_error(*await wire.results(1))
-        await wire.synced()
+        if not wire.is_held or self._error is not None or self._excess is not None:
+            await wire.synced()
         return self._ended()
 
     async def _encoded(self) -> bytes:

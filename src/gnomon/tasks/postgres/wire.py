@@ -74,6 +74,7 @@ class Wire:
         self._unread_bytes = 0  # at most: what libpq leaves on the socket is counted again
         self._resident_bytes = 0  # of this process, when half of that had come
         self._pending: deque[int] = deque()  # results of each statement in the pipeline
+        self._is_held = False  # the pipeline has no end yet: more is to come
         self._prepared: dict[bytes, bytes] = {}  # under which name
         self._generation = 0  # of prepared statements
         self.on_notify: Callable[[], None] | None = None
@@ -90,8 +91,18 @@ class Wire:
 
     @property
     def transaction(self) -> int:
-        """One of `TransactionStatus`."""
-        return self._connection.transaction_status
+        """One of `TransactionStatus`. A pipeline is held open within a transaction only."""
+        return TransactionStatus.INTRANS if self._is_held else self._connection.transaction_status
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the last pipeline goes on: its end is not sent."""
+        return self._is_held
+
+    @property
+    def unread_count(self) -> int:
+        """Statements that were sent, and whose results nobody has read."""
+        return len(self._pending)
 
     @property
     def used_password(self) -> bool:
@@ -108,31 +119,36 @@ class Wire:
     # -- statements of ours -----------------------------------------------------------------------
 
     async def pipeline(self, steps: Sequence[Step]) -> list[Result]:
-        """Statements in one round trip, up to the first error: the others are not performed.
+        """Statements in one round trip, up to the first error: the others are not performed. Where
+        a pipeline was held, the results that are left of it come before theirs.
 
         Errors: WireLost. An error of the server's is a result.
         """
         await self.send_pipeline(steps)
-        results = await self.results(len(steps))
+        results = await self.results(len(self._pending))
         await self.synced()
         return results
 
-    async def send_pipeline(self, steps: Sequence[Step], *, told_after: int = 0) -> None:
+    async def send_pipeline(self, *parts: Sequence[Step], is_held: bool = False) -> None:
         """Send statements of one round trip. What follows is `results`, and `synced` at the end;
-        those of the first `told_after` come before the others are performed.
+        those of each part come before the next part is performed. With `is_held` the pipeline goes
+        on: the results of its last part come with those of what is sent next.
 
         Errors: WireLost.
         """
         connection, pending, send = self._connection, self._pending, self._send
+        *told, last = parts
         try:
             connection.enter_pipeline_mode()
-            for statement, params in steps[:told_after]:
-                pending.append(send(statement, params))
-            if told_after:
+            for part in told:
+                for statement, params in part:
+                    pending.append(send(statement, params))
                 connection.send_flush_request()
-            for statement, params in steps[told_after:]:
+            for statement, params in last:
                 pending.append(send(statement, params))
-            connection.pipeline_sync()
+            self._is_held = is_held
+            if not is_held:
+                connection.pipeline_sync()
             if connection.flush():
                 await self._flush()
         except PsycopgError as exc:
@@ -222,7 +238,9 @@ class Wire:
             self._connection.get_result()
 
     async def synced(self) -> None:
-        """Read a pipeline to its end. Errors: WireLost."""
+        """Read a pipeline to its end, which is sent now if it was held. Errors: WireLost."""
+        if self._is_held:
+            await self.send_pipeline(())
         if self._pending:
             await self.results(len(self._pending))
         result = await self.next_result()
