@@ -55,6 +55,7 @@ class Statement(NamedTuple):
     name: bytes
     sql: bytes
     is_binary: bool = False  # its values come as the server has them, not as text
+    formats: Sequence[int] | None = None  # of its parameters, likewise: 1 where they are not text
 
 
 Params = Sequence[bytes | None] | None
@@ -186,7 +187,7 @@ class Wire:
             name = self._prepared[statement.name] = self._name_of(statement)
             connection.send_prepare(name, statement.sql)
             count = 2
-        connection.send_query_prepared(name, params, result_format=int(statement.is_binary))
+        connection.send_query_prepared(name, params, statement.formats, int(statement.is_binary))
         return count
 
     async def results(self, count: int) -> list[Result]:

@@ -110,7 +110,7 @@ END
 (
     NOT $7::boolean
     OR pg_current_xact_id_if_assigned() IS NOT NULL
-    OR (SELECT set_config('synchronous_commit', 'off', true)) IS NOT NULL
+    OR set_config('synchronous_commit', 'off', true) IS NOT NULL
 )
 
 -- name: finish_otherwise
