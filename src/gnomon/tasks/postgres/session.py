@@ -67,8 +67,6 @@ from gnomon.tasks.postgres.wire import (
 )
 
 CLEAN = ("reset", "reset_role")  # what a task has set in its session
-# The same, and what else it may have left there, before it is committed.
-CLEAN_BEHIND = ("reset_login", *CLEAN, "unlisten", "look_behind")
 OWN = ("own_role", "own_path")  # for one transaction, whatever the session has
 LOGIN = "session_authorization"
 READ_ONLY_STATE = "25006"
@@ -225,7 +223,7 @@ class LocalSession:
         self, end: AttemptEnd, following: NextTask
     ) -> FinishOutcome | ErrorFields:
         """As `_record`, and the next task's input goes in the same round trip."""
-        known, behind = self._access.statements, self._named(CLEAN_BEHIND)
+        known, behind = self._access.statements, self._behind()
         before = [] if self._wire.is_held else behind
         finish_at = self._wire.unread_count + len(before)
         assert following.foreseen is not None
@@ -247,6 +245,17 @@ class LocalSession:
             await self._pipeline(self._named(["rollback"]))
             await self._discard(recorded.next)
         return recorded
+
+    def _behind(self) -> list[Step]:
+        """What tidies up behind a task before it is committed: what it has set, and a look at what
+        else it may have left."""
+        known = self._access.statements
+        return [
+            (known["reset"], NO_PARAMS),
+            (known["look_behind"], (self._login.encode(),)),
+            (known["reset_role"], NO_PARAMS),
+            (known["unlisten"], NO_PARAMS),
+        ]
 
     async def _send_ahead(
         self, steps: list[Step], following: NextTask, behind: list[Step]

@@ -271,6 +271,16 @@ class Wire:
         self._unread_bytes_max = bytes_max
         self._unread_bytes = 0
 
+    @property
+    def is_at_hand(self) -> bool:
+        """Whether `read` has the next result, or its end, without waiting."""
+        return self._lost is None and not self._connection.is_busy()
+
+    def read(self) -> Result | None:
+        """The next result, which is at hand, or None at the end."""
+        self._unread_bytes = self._resident_bytes = 0
+        return self._connection.get_result()
+
     async def next_result(self) -> Result | None:
         """The next result, or None at the end. Errors: WireLost, TooManyBytes."""
         connection = self._connection

@@ -61,8 +61,10 @@ UNLISTEN *
 
 -- name: look_behind
 -- Notes what a task has left behind, for `go_ahead`, while the one who waits for its result reads it.
--- Session locks are not looked for: they are held until the task is committed.
-SELECT set_config('gnomon.left', 'something', false) WHERE /*include dirty*/true
+-- Session locks are not looked for: they are held until the task is committed. A login that it took is
+-- given up with this, and its role is none of that login's.
+SELECT set_config('session_authorization', $1::text, false),
+    CASE WHEN /*include dirty*/true THEN set_config('gnomon.left', 'something', false) END
 
 -- name: go_ahead
 -- Before an input that is already on its way: it is not performed unless the session has its task, with
