@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 
 import pytest
+from psycopg import sql
 
 from gnomon.contracts.task_table import TaskFinishResult, TaskSession
 from gnomon.model.task import GroupKey, SessionLost, Task
@@ -260,12 +261,16 @@ async def test_only_a_task_that_has_written_nothing_ends_without_the_disk(
 
 
 async def test_a_task_that_keeps_its_settings_keeps_them_for_the_next_one(driver: Driver) -> None:
-    """Also where it was on its way when the one before ended."""
+    """Also where it was on its way when the one before ended, as the second of them is: the first
+    one has shown what such rows are like."""
     ids = [
-        driver.insert("SELECT 1", live="1 hour"),
-        driver.insert("SELECT set_config('work_mem', '1MB', false)", live="1 hour", save=True),
-        driver.insert("SELECT current_setting('work_mem')", live="1 hour"),
-    ]
+        driver.insert(text, live="1 hour", save=saves)
+        for text, saves in (
+            ("SELECT 1", False), ("SELECT 2", True), ("SELECT 3", False),
+            ("SELECT set_config('work_mem', '1MB', false)", True),
+            ("SELECT current_setting('work_mem')", False),
+        )
+    ]  # fmt: skip
     session = await driver.open(GROUP)
     await driver.window(GROUP, limit=10)
     _, task = await driver.take(ids[0], session)
@@ -273,7 +278,31 @@ async def test_a_task_that_keeps_its_settings_keeps_them_for_the_next_one(driver
         finished = await driver.finish(session, task, then=then)
         if finished.next is not None:
             task = finished.next
-    assert "1MB" == driver.value("SELECT output FROM task WHERE id = %s", [ids[2]])
+    assert "1MB" == driver.value("SELECT output FROM task WHERE id = %s", [ids[-1]])
+
+
+async def test_after_another_login_a_session_has_the_role_that_it_began_with(
+    driver: Driver,
+) -> None:
+    """The database may set one; a session that becomes another login has none, and so would the one
+    that becomes itself again."""
+    name = sql.Identifier(driver.entry.data)
+    driver.user.execute(b"DROP ROLE IF EXISTS gnomon_role")
+    driver.user.execute(b"CREATE ROLE gnomon_role SUPERUSER")
+    try:
+        driver.user.execute(sql.SQL("ALTER DATABASE {} SET role = 'gnomon_role'").format(name))
+        driver.user.execute(
+            IN_A_FUNCTION.format(
+                body="PERFORM set_config('session_authorization', 'pg_monitor', false);"
+            ).encode()
+        )
+        rows = await performed_in_turn(
+            driver, "SELECT current_user", "SELECT leave()", "SELECT current_user"
+        )
+    finally:
+        driver.user.execute(sql.SQL("ALTER DATABASE {} RESET role").format(name))
+        driver.user.execute(b"DROP ROLE gnomon_role")
+    assert ["gnomon_role", "1", "gnomon_role"] == [row["output"] for row in rows]
 
 
 async def test_what_nobody_looked_at_follows_one_that_was_sent_ahead(driver: Driver) -> None:
