@@ -93,6 +93,15 @@ class LocalSession:
         self._is_performing = False
         self._is_untidy = False  # a task has ended on it, and what it left behind is still there
         self._is_ahead = False  # the input of the task that was taken is on its way already
+        # What tidies up behind a task before it is committed: what it has set, and a look at what
+        # else it may have left.
+        login = self._login.encode()
+        self._behind: list[Step] = [
+            *self._named(["reset"]),
+            (access.statements["look_behind"], (login,)),
+            *self._named(["reset_role", "unlisten"]),
+        ]
+        self._between = self._named(["commit_and_begin", "discard_sequences"])
         access.pids.add(self._pid)
 
     @property
@@ -223,7 +232,7 @@ class LocalSession:
         self, end: AttemptEnd, following: NextTask
     ) -> FinishOutcome | ErrorFields:
         """As `_record`, and the next task's input goes in the same round trip."""
-        known, behind = self._access.statements, self._behind()
+        known, behind = self._access.statements, self._behind
         before = [] if self._wire.is_held else behind
         finish_at = self._wire.unread_count + len(before)
         assert following.foreseen is not None
@@ -231,8 +240,7 @@ class LocalSession:
         steps = [
             *before,
             *await self._access.finish_steps(end, following),
-            (known["commit_and_begin"], NO_PARAMS),
-            (known["discard_sequences"], NO_PARAMS),
+            *self._between,
             (known["go_ahead"], (b"%d" % following.id,)),
         ]
         results = await self._send_ahead(steps, following, [] if like.save else behind)
@@ -245,17 +253,6 @@ class LocalSession:
             await self._pipeline(self._named(["rollback"]))
             await self._discard(recorded.next)
         return recorded
-
-    def _behind(self) -> list[Step]:
-        """What tidies up behind a task before it is committed: what it has set, and a look at what
-        else it may have left."""
-        known = self._access.statements
-        return [
-            (known["reset"], NO_PARAMS),
-            (known["look_behind"], (self._login.encode(),)),
-            (known["reset_role"], NO_PARAMS),
-            (known["unlisten"], NO_PARAMS),
-        ]
 
     async def _send_ahead(
         self, steps: list[Step], following: NextTask, behind: list[Step]

@@ -199,10 +199,10 @@ class Wire:
             while is_busy():
                 await self._readable()
             result = get_result()
-            if parts > 1 or result is None or result.status not in GOOD_STATUSES:
-                result = await self._checked(result, parts)
-            else:
+            if parts == 1 and result is not None and result.status in GOOD_STATUSES:
                 get_result()  # the end of it
+            else:
+                result = await self._checked(result, parts)
             results.append(result)
         return results
 
