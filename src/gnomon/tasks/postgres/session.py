@@ -95,12 +95,8 @@ class LocalSession:
         self._is_ahead = False  # the input of the task that was taken is on its way already
         # What tidies up behind a task before it is committed: what it has set, and a look at what
         # else it may have left.
-        login = self._login.encode()
-        self._behind: list[Step] = [
-            *self._named(["reset"]),
-            (access.statements["look_behind"], (login,)),
-            *self._named(["reset_role", "unlisten"]),
-        ]
+        look = (access.statements["look_behind"], (self._login.encode(),))
+        self._behind = [*self._named(["reset"]), look, *self._named(["reset_role", "unlisten"])]
         self._between = self._named(["commit_and_begin", "discard_sequences"])
         access.pids.add(self._pid)
 

@@ -168,11 +168,11 @@ class PostgresTaskTable:
         remote = None if key.remote is None else as_bytes(key.remote)
         few, length = FEW * limit, as_bytes(INPUT_BYTES_MAX)
         asked = (group, remote, as_bytes(limit), length)
-        found = await self._one("window_few", *asked, as_bytes(few))
-        has_more = number_of(found.get_value(0, DUE_COUNT)) > few
+        result = await self._one("window_few", *asked, as_bytes(few))
+        has_more = number_of(result.get_value(0, DUE_COUNT)) > few
         if has_more:
-            found = await self._one("window_many", *asked, as_bytes(LOOKED_AT * limit))
-        window = _Window(found)
+            result = await self._one("window_many", *asked, as_bytes(LOOKED_AT * limit))
+        window = _Window(result)
         with self._in_trouble():
             await self._keeper.plan_first(window.awaited, lease_guid)
         if key.remote is None:
