@@ -137,16 +137,14 @@ class Wire:
 
         Errors: WireLost.
         """
-        connection, pending, send = self._connection, self._pending, self._send
+        connection, put = self._connection, self._put
         *told, last = parts
         try:
             connection.enter_pipeline_mode()
             for part in told:
-                for statement, params in part:
-                    pending.append(send(statement, params))
+                put(part)
                 connection.send_flush_request()
-            for statement, params in last:
-                pending.append(send(statement, params))
+            put(last)
             self._is_held = is_held
             if not is_held:
                 connection.pipeline_sync()
@@ -175,20 +173,22 @@ class Wire:
     def _name_of(self, statement: Statement) -> bytes:
         return b"gnomon %d %s" % (self._generation, statement.name)
 
-    def _send(self, statement: Statement, params: Params) -> int:
-        """Put a statement into the pipeline; how many results it will have (preparing it is
-        one)."""
-        connection = self._connection
-        if not statement.name:
-            connection.send_query_params(statement.sql, params)
-            return 1
-        name, count = self._prepared.get(statement.name), 1
-        if name is None:
-            name = self._prepared[statement.name] = self._name_of(statement)
-            connection.send_prepare(name, statement.sql)
-            count = 2
-        connection.send_query_prepared(name, params, statement.formats, int(statement.is_binary))
-        return count
+    def _put(self, steps: Sequence[Step]) -> None:
+        """Put statements into the pipeline; what was not prepared on this connection is."""
+        connection, pending, prepared = self._connection, self._pending, self._prepared
+        send = connection.send_query_prepared
+        for statement, params in steps:
+            name, count = prepared.get(statement.name), 1
+            if name is None:
+                if not statement.name:
+                    connection.send_query_params(statement.sql, params)
+                    pending.append(1)
+                    continue
+                name = prepared[statement.name] = self._name_of(statement)
+                connection.send_prepare(name, statement.sql)
+                count = 2  # results: preparing it is one
+            send(name, params, statement.formats, statement.is_binary)
+            pending.append(count)
 
     async def results(self, count: int) -> list[Result]:
         """Of the next statements in the pipeline. Errors: WireLost."""
