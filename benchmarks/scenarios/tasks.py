@@ -3,7 +3,8 @@
 pg_task's figures were measured on a machine of this size (2 cores, fsync on) and are written down
 here: it needs a server that was compiled for it. There are two bare loops over one connection: one
 sends the input and what the row must say before and after it, as any program would that keeps such
-a table; the other sends the input alone and writes nothing down.
+a table; the other sends the input alone and writes nothing down. What the rows alone cost, in one
+round trip a task, is the floor (`sides/task_floor.py`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import psycopg
 
 from benchmarks.metering import Meter
 from benchmarks.report import Compared, Result, Sample, median_cost, middle, percentiles, quantile
+from benchmarks.sides.task_floor import floor_loop
 from benchmarks.sides.task_owner import insert, performed, task_owner
 from benchmarks.stand import Stand
 
@@ -48,11 +50,12 @@ async def measure(stand: Stand) -> AsyncIterator[Result]:
 
 
 class Rates(NamedTuple):
-    """One round: tasks a second by `max`, and the two loops."""
+    """One round: tasks a second by `max`, the two loops, and the floor."""
 
     groups: dict[int, Sample]
     kept: float
     alone: float
+    floor: float
 
 
 async def measure_rates(stand: Stand) -> AsyncIterator[Result]:
@@ -60,10 +63,14 @@ async def measure_rates(stand: Stand) -> AsyncIterator[Result]:
     rounds = await stand.rounds(lambda: rates_of(stand, count))
     kept = median(each.value.kept for each in rounds)
     alone = median(each.value.alone for each in rounds)
+    floor = median(each.value.floor for each in rounds)
     for beside, group in GROUPS.items():
         samples = [each.value.groups[beside] for each in rounds]
         rate, peer = middle(samples), PEER_RATES[beside]
-        stand.say(f"tasks, {group}: {rate:.0f}/s; loops {kept:.0f}/s and {alone:.0f}/s")
+        stand.say(
+            f"tasks, {group}: {rate:.0f}/s; loops {kept:.0f}/s and {alone:.0f}/s, "
+            f"floor {floor:.0f}/s"
+        )
         yield Result(
             scenario="tasks",
             measure=f"{count:,} tasks, live, {group}",
@@ -77,6 +84,9 @@ async def measure_rates(stand: Stand) -> AsyncIterator[Result]:
                 Compared(name="loop of the same", kind="floor", value=kept, ratio=rate / kept),
                 Compared(
                     name="loop of the input alone", kind="floor", value=alone, ratio=rate / alone
+                ),
+                Compared(
+                    name="the rows alone, unfenced", kind="floor", value=floor, ratio=rate / floor
                 ),
             ],
             goal=f">= {PEER_GOAL:g} x pg_task, {LOOP_GOAL:g} x the loop of the same"
@@ -100,7 +110,8 @@ async def rates_of(stand: Stand, count: int) -> Rates:
             groups[beside] = Sample(rate, await meter.end(count))
         kept = await asyncio.to_thread(loop_with_rows, url, count)
         alone = await asyncio.to_thread(bare_loop, url, count)
-    return Rates(groups, kept, alone)
+        floor = await asyncio.to_thread(floor_loop, url, count)
+    return Rates(groups, kept, alone, floor)
 
 
 def loop_with_rows(url: str, count: int) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -42,6 +43,8 @@ class SessionRun:
         self._following: int | None = None  # asked for together with the end of the other
         self._session: TaskSession | None = None
         self._is_given_up = False
+        # Who watches is told when this session waits for its server: a task does not wait for that.
+        self._loop = asyncio.get_running_loop()
 
     @property
     def is_remote(self) -> bool:
@@ -283,8 +286,8 @@ class SessionRun:
 
     def _note_start(self, task: Task) -> None:
         """Measure how late a task starts."""
-        late_s = (task.start - task.plan).total_seconds()
-        self._owned.observe("task_lateness_seconds", max(0.0, late_s))
+        late_s = max(0.0, (task.start - task.plan).total_seconds())
+        self._loop.call_soon(self._owned.observe, "task_lateness_seconds", late_s)
 
     def _note_end(self, task: Task, outcome: Outcome, *, recorded: bool) -> None:
         """Count a task that was performed to its end, or tell that its result was another's to
@@ -294,4 +297,5 @@ class SessionRun:
         if not recorded:
             owned.event("task_result_dropped", id=task.id)
             return
-        owned.count("tasks_finished", state="DONE" if outcome.error is None else "FAIL")
+        state = "DONE" if outcome.error is None else "FAIL"
+        self._loop.call_soon(partial(owned.count, "tasks_finished", state=state))

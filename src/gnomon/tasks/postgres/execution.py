@@ -32,6 +32,7 @@ CANCELS_MAX = 3
 CANCELLED_STATE = "57014"
 TIMED_OUT = "canceling statement due to statement timeout"
 BEGIN, CONSTRAINTS = plain("begin"), plain("constraints")
+WITH_ROWS = frozenset(map(int, (Status.TUPLES_CHUNK, Status.TUPLES_OK, Status.SINGLE_TUPLE)))
 NO_COPY_IN = b"COPY FROM STDIN is not supported"
 
 
@@ -141,7 +142,8 @@ class _Execution:
 
     async def collect_shared(self, *, is_sent: bool) -> InputResult:
         """Send an input of one statement in a transaction, with its deferred constraints, and read
-        its results; the transaction stays open. With `is_sent` all that is under way already."""
+        its results; the transaction stays open. With `is_sent` all that is under way already, and
+        a pipeline that is held goes on unless there was an error."""
         wire = self._wire
         if not is_sent:
             steps = shared_input_steps(await self._encoded())
@@ -152,7 +154,8 @@ class _Execution:
         if self._is_farewell:
             return self._ended()
         self._note_error(*await wire.results(1))
-        await wire.synced()
+        if not wire.is_held or self._error is not None or self._excess is not None:
+            await wire.synced()
         return self._ended()
 
     async def _encoded(self) -> bytes:
@@ -174,31 +177,34 @@ class _Execution:
 
     async def _statement(self) -> None:
         """Read all results up to the end; what is too much for the text is read and dropped."""
-        while (result := await self._wire.next_result()) is not None:
+        wire = self._wire
+        while True:
+            result = wire.read() if wire.is_at_hand else await wire.next_result()
+            if result is None:
+                return
             try:
                 await self._result(result)
             except ResultTooLarge as exc:
                 self._excess = exc
-                await self._wire.cancel()
+                await wire.cancel()
             if self._is_farewell:
                 return  # nothing comes after it
 
     async def _result(self, result: Result) -> None:
         """Add one result to the text, according to its kind."""
-        self._add_tag()
-        match result.status:
-            case Status.TUPLES_CHUNK | Status.TUPLES_OK | Status.SINGLE_TUPLE:
-                await self._rows(result)
-            case Status.COMMAND_OK:
-                self._tag = result.command_status or b""
-            case Status.COPY_OUT:
-                await self._copied_out()
-            case Status.COPY_IN:
-                await self._wire.refuse_copy_in(NO_COPY_IN)
-            case Status.EMPTY_QUERY | Status.PIPELINE_ABORTED:
-                pass
-            case _:
-                self._note_error(result)
+        if self._tag is not None:
+            self._add_tag()
+        status = result.status
+        if status in WITH_ROWS:
+            await self._rows(result)
+        elif status == Status.COMMAND_OK:
+            self._tag = result.command_status or b""
+        elif status == Status.COPY_OUT:
+            await self._copied_out()
+        elif status == Status.COPY_IN:
+            await self._wire.refuse_copy_in(NO_COPY_IN)
+        elif status not in (Status.EMPTY_QUERY, Status.PIPELINE_ABORTED):
+            self._note_error(result)
 
     def _add_tag(self) -> None:
         """Add a command's tag to the text when the next result is there: the last one waits for the
@@ -211,18 +217,19 @@ class _Execution:
         """Add rows to the text; the first piece of a result brings the columns' names."""
         if self._excess is not None:
             return
-        columns = range(result.nfields)
+        columns, count = range(result.nfields), result.ntuples
         if not self._is_begun:
             self._is_begun = True
             names = [result.fname(column) or b"" for column in columns]
             self._text.begin(names, [result.ftype(column) not in PLAIN_TYPES for column in columns])
-        value = result.get_value
-        rows = ([value(row, column) for column in columns] for row in range(result.ntuples))
-        for _ in self._text.adding(rows):
-            await asyncio.sleep(0)  # others have their turn
+        if count:
+            value = result.get_value
+            rows = ([value(row, column) for column in columns] for row in range(count))
+            for _ in self._text.adding(rows):
+                await asyncio.sleep(0)  # others have their turn
         if result.status == Status.TUPLES_OK:
             self._is_begun = False
-        elif result.ntuples == CHUNK_ROWS:
+        elif count == CHUNK_ROWS:
             await asyncio.sleep(0)  # likewise, between two chunks
 
     async def _copied_out(self) -> None:

@@ -28,7 +28,7 @@ WITHOUT_STATEMENT = frozenset({b"log", b"fatal", b"panic"})
 _VERBOSITIES: dict[bytes, Verbosity] = {b"terse": "terse", b"verbose": "verbose"}
 _INT, _LONG = struct.Struct(">i").unpack, struct.Struct(">q").unpack
 _INTERVAL = struct.Struct(">qii").unpack
-_LONG_OF = struct.Struct(">q").pack
+int_bytes, long_bytes = struct.Struct(">i").pack, struct.Struct(">q").pack
 
 
 class TakenTask(NamedTuple):
@@ -39,6 +39,7 @@ class TakenTask(NamedTuple):
     verbosity: Verbosity
     has_statement: bool  # in its error text
     look: bytes  # of its columns: those of another row are alike if its look is
+    start: bytes  # as the server has it
 
 
 def is_large(text: str | None) -> bool:
@@ -64,7 +65,7 @@ def taken_from(result: Result, task_id: int) -> TakenTask | None:
     key, sent = _key_of(_of(group), remote), text_of(text)
     task = Task(task_id, key, sent, _moment(plan), _moment(start), *look.columns)
     look_of_row = b"%d" % _LONG(_of(value(row, 20)))[0]
-    return TakenTask(task, look.cron, look.verbosity, look.has_statement, look_of_row)
+    return TakenTask(task, look.cron, look.verbosity, look.has_statement, look_of_row, _of(start))
 
 
 def taken_as_foreseen(
@@ -75,18 +76,18 @@ def taken_as_foreseen(
     value, row = result.get_value, _row_of(result, task_id)
     if row is None:
         return None
-    plan, start = _moment(value(row, 1)), _moment(value(row, 2))
+    plan, start = _of(value(row, 1)), _of(value(row, 2))
     task = Task(
-        task_id, before.task.key, text_of(foreseen.input), plan, start,
+        task_id, before.task.key, text_of(foreseen.input), _moment(plan), _moment(start),
         like.max, like.count, like.live_s, like.timeout, like.save, like.header, like.string,
         like.delimiter, like.quote, like.escape, like.null,
     )  # fmt: skip
-    return before._replace(task=task, cron=None, look=foreseen.look)
+    return TakenTask(task, None, before.verbosity, before.has_statement, foreseen.look, start)
 
 
 def _row_of(result: Result, task_id: int) -> int | None:
     """Where the row with this id is."""
-    own_id, value = _LONG_OF(task_id), result.get_value
+    own_id, value = long_bytes(task_id), result.get_value
     for row in range(result.ntuples):
         if value(row, 0) == own_id:
             return row

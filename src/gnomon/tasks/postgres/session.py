@@ -93,6 +93,11 @@ class LocalSession:
         self._is_performing = False
         self._is_untidy = False  # a task has ended on it, and what it left behind is still there
         self._is_ahead = False  # the input of the task that was taken is on its way already
+        # What tidies up behind a task before it is committed: what it has set, and a look at what
+        # else it may have left.
+        look = (access.statements["look_behind"], (self._login.encode(),))
+        self._behind = [*self._named(["reset"]), look, *self._named(["reset_role", "unlisten"])]
+        self._between = self._named(["commit_and_begin", "discard_sequences"])
         access.pids.add(self._pid)
 
     @property
@@ -223,34 +228,42 @@ class LocalSession:
         self, end: AttemptEnd, following: NextTask
     ) -> FinishOutcome | ErrorFields:
         """As `_record`, and the next task's input goes in the same round trip."""
-        known, before = self._access.statements, self._named(CLEAN)
+        known, behind = self._access.statements, self._behind
+        before = [] if self._wire.is_held else behind
+        finish_at = self._wire.unread_count + len(before)
         assert following.foreseen is not None
         like = self._access.looks[following.foreseen.look]
         steps = [
             *before,
             *await self._access.finish_steps(end, following),
-            (known["commit_and_begin"], NO_PARAMS),
-            (known["discard_sequences"], NO_PARAMS),
+            *self._between,
             (known["go_ahead"], (b"%d" % following.id,)),
         ]
-        results = await self._send_ahead(steps, following)
+        results = await self._send_ahead(steps, following, [] if like.save else behind)
         failed = None if self._is_ahead else _first_error(results)
         if failed is not None and failed is not results[-1]:
             return await self._after_refusal(error_fields(failed))
         self._is_saved = False
-        recorded = _recorded_ahead(results[len(before)], end, following, like)
+        recorded = _recorded_ahead(results[finish_at], end, following, like)
         if failed is not None:  # recorded and taken, but the input was not to be performed yet
             await self._pipeline(self._named(["rollback"]))
             await self._discard(recorded.next)
         return recorded
 
-    async def _send_ahead(self, steps: list[Step], following: NextTask) -> list[Result]:
-        """Send these statements and the next input behind them. Their results come while the input
-        is performed already; if one of them failed, it is not performed."""
+    async def _send_ahead(
+        self, steps: list[Step], following: NextTask, behind: list[Step]
+    ) -> list[Result]:
+        """Send these statements, the next input behind them, and what is to be done when it went
+        well (`behind`), for which nobody waits. The results of the first come while the input is
+        performed already; if one of them failed, it is not performed."""
         assert following.foreseen is not None
-        wire, count, sent = self._wire, len(steps), following.foreseen.input
+        wire, sent = self._wire, following.foreseen.input
+        count = wire.unread_count + len(steps)
+        parts = [steps, shared_input_steps(sent)]
+        if behind:
+            parts.append(behind)
         try:
-            await wire.send_pipeline([*steps, *shared_input_steps(sent)], told_after=count)
+            await wire.send_pipeline(*parts, is_held=bool(behind))
             results = await wire.results(count)
             self._is_ahead = self._is_performing = results[-1].status == Status.TUPLES_OK
             if self._is_ahead:
@@ -270,18 +283,19 @@ class LocalSession:
         is_another = end.shares and not self._is_light  # it is in a transaction of another login's
         if not self._is_light and not is_another:
             await self._clear(task)
-        before = self._steps_before(task, shares=end.shares)
+        before = [] if self._wire.is_held else self._steps_before(task, shares=end.shares)
         if is_another:
             before = [*self._named(["reset_login"]), *before]
+        finish_at = self._wire.unread_count + len(before)
         steps = [*before, *await self._access.finish_steps(end, following)]
-        commit_at = len(steps)
+        commit_at = finish_at + len(steps) - len(before)
         steps += self._steps_after(task, is_last=following is None)
         results = await self._pipeline(steps)
         failed = _first_error(results)
         if failed is not None:
             return await self._after_refusal(error_fields(failed))
         self._is_saved = task.save
-        recorded = recorded_by(results[len(before) :], end, following)
+        recorded = recorded_by(results[finish_at:], end, following)
         self._access.learn_look(recorded.next)
         has_looked = following is not None and not task.save
         is_dirty = has_looked and _is_dirty(results[commit_at + 1])

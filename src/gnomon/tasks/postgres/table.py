@@ -34,7 +34,7 @@ from gnomon.tasks.postgres.group_forecast import INPUT_BYTES_MAX, ForeseenTask
 from gnomon.tasks.postgres.queries import QUERIES
 from gnomon.tasks.postgres.remote import RemoteSession
 from gnomon.tasks.postgres.remote_address import reach
-from gnomon.tasks.postgres.row_upkeep import RowUpkeep, awaited_of
+from gnomon.tasks.postgres.row_upkeep import AwaitedRow, RowUpkeep, awaited_of
 from gnomon.tasks.postgres.rows import (
     as_bytes,
     is_true,
@@ -54,6 +54,8 @@ FEW = 2  # times the rows that are asked for
 LOOKED_AT = 10  # times the rows that are asked for: so many due rows, expired or not
 GROUPS_MAX = 1_000  # in one page of a look at everything
 NEWS_MAX = 10_000  # rows that one poll looks at
+# Columns of a window's rows: version, look and expiry, and what awaits its first time.
+SEEN, CRON, PLAN, DUE_COUNT = range(5, 8), 8, 9, 10
 
 
 class PostgresTaskTable:
@@ -166,21 +168,16 @@ class PostgresTaskTable:
         remote = None if key.remote is None else as_bytes(key.remote)
         few, length = FEW * limit, as_bytes(INPUT_BYTES_MAX)
         asked = (group, remote, as_bytes(limit), length)
-        rows = await self._rows("window_few", *asked, as_bytes(few))
-        has_more = number_of(rows[0]["due_count"]) > few
+        result = await self._one("window_few", *asked, as_bytes(few))
+        has_more = number_of(result.get_value(0, DUE_COUNT)) > few
         if has_more:
-            rows = await self._rows("window_many", *asked, as_bytes(LOOKED_AT * limit))
-        rows = [row for row in rows if row["id"] is not None]
-        awaited = [waiting for row in rows if (waiting := awaited_of(row))]
+            result = await self._one("window_many", *asked, as_bytes(LOOKED_AT * limit))
+        window = _Window(result)
         with self._in_trouble():
-            await self._keeper.plan_first(awaited, lease_guid)
-        ids = {row.id for row in awaited}
-        ready = [row for row in rows if number_of(row["id"]) not in ids]
+            await self._keeper.plan_first(window.awaited, lease_guid)
         if key.remote is None:
-            self._access.foreseen.note(
-                key, {number_of(row["id"]): _foreseen(row) for row in ready if row["input"]}
-            )
-        return GroupWindow([_due_task(row) for row in ready], has_more or len(rows) >= limit)
+            self._access.foreseen.note(key, window.foreseen)
+        return GroupWindow(window.ready, has_more or window.count >= limit)
 
     # -- changing rows ----------------------------------------------------------------------------
 
@@ -263,8 +260,11 @@ class PostgresTaskTable:
     # -- statements -------------------------------------------------------------------------------
 
     async def _rows(self, name: str, *params: bytes | None) -> list[Row]:
+        return rows_of(await self._one(name, *params))
+
+    async def _one(self, name: str, *params: bytes | None) -> Result:
         (result,) = await self._together([(self._access.statements[name], params)])
-        return rows_of(result)
+        return result
 
     async def _together(self, steps: Sequence[Step]) -> list[Result]:
         with self._in_trouble():
@@ -280,18 +280,32 @@ class PostgresTaskTable:
             raise Unavailable(problem) from None
 
 
-def _due_task(row: Row) -> DueTask:
-    return DueTask(
-        id=number_of(row["id"]),
-        max=number_of(row["max"]),
-        count=number_of(row["count"]),
-        live_s=float(row["live_s"] or 0),
-    )
+class _Window:
+    """The rows of `window_few` or `window_many`, by their columns' numbers: many at a time, and
+    read again and again while a group is worked on."""
 
-
-def _foreseen(row: Row) -> ForeseenTask:
-    known = [row[name] or b"" for name in ("input", "version", "look", "expiry_s")]
-    return ForeseenTask(*known)
+    def __init__(self, result: Result) -> None:
+        self.ready: list[DueTask] = []
+        self.foreseen: dict[int, ForeseenTask] = {}
+        self.awaited: list[AwaitedRow] = []
+        self.count = 0
+        value = result.get_value
+        for row in range(result.ntuples):
+            task_id, most, count, live_s, text = [value(row, column) for column in range(5)]
+            if task_id is None:
+                continue
+            self.count += 1
+            cron = value(row, CRON)
+            if cron is not None and (
+                waiting := awaited_of({"id": task_id, "cron": cron, "plan_us": value(row, PLAN)})
+            ):
+                self.awaited.append(waiting)
+                continue
+            known = int(task_id)
+            self.ready.append(DueTask(known, number_of(most), number_of(count), float(live_s or 0)))
+            if text:
+                rest = [value(row, column) or b"" for column in SEEN]
+                self.foreseen[known] = ForeseenTask(text, *rest)
 
 
 def _key_of(row: Row) -> GroupKey:

@@ -27,7 +27,18 @@ from gnomon.tasks.postgres.control import (
 )
 from gnomon.tasks.postgres.group_forecast import ForeseenTask, GroupForecast
 from gnomon.tasks.postgres.queries import TableNames, statements
-from gnomon.tasks.postgres.rows import TakenTask, as_bytes, flag_of, is_large, pause, taken_from
+from gnomon.tasks.postgres.rows import (
+    NUL,
+    YES,
+    TakenTask,
+    as_bytes,
+    flag_of,
+    int_bytes,
+    is_large,
+    long_bytes,
+    pause,
+    taken_from,
+)
 from gnomon.tasks.postgres.wire import Result, Statement, Step, Wire
 
 TAKEN_OVER = "taken over, now with "
@@ -79,6 +90,13 @@ class AttemptEnd(NamedTuple):
     def is_plain(self) -> bool:
         """Nothing but a result to be written: no error, and no pause."""
         return self.outcome.error is None and self.taken.task.max >= 0
+
+    @property
+    def fence(self) -> tuple[bytes, bytes, bytes, bytes]:
+        """Whose the row must still be, and whether the input's own transaction is at stake."""
+        task = self.taken.task
+        start = task.start.isoformat(" ").encode()
+        return b"%d" % task.id, b"%d" % self.pid, start, flag_of(self.shares)
 
     @property
     def next_cron(self) -> bytes | None:
@@ -210,29 +228,27 @@ class TableAccess:
 
     async def finish_steps(self, end: AttemptEnd, following: NextTask | None) -> list[Step]:
         """Record how a task ended, and take the one that follows; `recorded_by` reads it."""
-        task, outcome, known = end.taken.task, end.outcome, self.statements
+        outcome, known = end.outcome, self.statements
         is_long = is_large(outcome.output) or is_large(outcome.error)
         if is_long:
             await pause()
         output = None if outcome.output is None else as_bytes(outcome.output)
-        start, shares = task.start.isoformat(" ").encode(), flag_of(end.shares)
-        task_id, pid = b"%d" % task.id, b"%d" % end.pid
-        if end.is_plain:
+        steps: list[Step]
+        if following is not None and following.foreseen is not None:
+            steps = [(known["finish_ahead"], _ahead_params(end, following, output))]
+        elif end.is_plain:
             then, _, lease, name = following.params if following else NOTHING
-            params = (task_id, pid, lease, name, then, start, shares, output, end.next_cron)
-            foreseen = following.foreseen if following else None
-            steps: list[Step] = [(known["finish"], params)]
-            if foreseen is not None:
-                ahead = (*params, foreseen.version, foreseen.expiry_s)
-                steps = [(known["finish_ahead"], ahead)]
+            fence = (*end.fence[:2], lease, name, then, *end.fence[2:])
+            steps = [(known["finish"], (*fence, output, end.next_cron))]
         else:
+            task_id, pid, start, shares = end.fence
             error = None if outcome.error is None else as_bytes(outcome.error)
             failed = (task_id, pid, error, output, end.next_cron, start, shares)
             steps = [(known["finish_otherwise"], (*failed, flag_of(end.is_last)))]
             if following is not None:
                 steps.append(self.take_step(following, alone=False))
         if outcome.output is None and outcome.error is None:
-            steps.append((known["remove"], (task_id, pid, start)))
+            steps.append((known["remove"], end.fence[:3]))
         if is_long:
             await pause()
         return steps
@@ -280,6 +296,19 @@ class TableAccess:
                 async with asyncio.timeout(TERMINATE_WITHIN_S):
                     await self.results.rows(self.statements["terminate"], as_bytes(pid))
                     return
+
+
+def _ahead_params(
+    end: AttemptEnd, following: NextTask, output: bytes | None
+) -> tuple[bytes | None, ...]:
+    """The parameters of `finish_ahead`, in their `FORMATS`."""
+    taken, foreseen = end.taken, following.foreseen
+    assert foreseen is not None
+    return (
+        long_bytes(taken.task.id), int_bytes(end.pid), following.lease_guid.bytes, following.name,
+        long_bytes(following.id), taken.start, YES if end.shares else NUL,
+        output, end.next_cron, foreseen.version, foreseen.expiry_s,
+    )  # fmt: skip
 
 
 def recorded_by(

@@ -55,6 +55,7 @@ class Statement(NamedTuple):
     name: bytes
     sql: bytes
     is_binary: bool = False  # its values come as the server has them, not as text
+    formats: Sequence[int] | None = None  # of its parameters, likewise: 1 where they are not text
 
 
 Params = Sequence[bytes | None] | None
@@ -74,6 +75,7 @@ class Wire:
         self._unread_bytes = 0  # at most: what libpq leaves on the socket is counted again
         self._resident_bytes = 0  # of this process, when half of that had come
         self._pending: deque[int] = deque()  # results of each statement in the pipeline
+        self._is_held = False  # the pipeline has no end yet: more is to come
         self._prepared: dict[bytes, bytes] = {}  # under which name
         self._generation = 0  # of prepared statements
         self.on_notify: Callable[[], None] | None = None
@@ -90,8 +92,18 @@ class Wire:
 
     @property
     def transaction(self) -> int:
-        """One of `TransactionStatus`."""
-        return self._connection.transaction_status
+        """One of `TransactionStatus`. A pipeline is held open within a transaction only."""
+        return TransactionStatus.INTRANS if self._is_held else self._connection.transaction_status
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the last pipeline goes on: its end is not sent."""
+        return self._is_held
+
+    @property
+    def unread_count(self) -> int:
+        """Statements that were sent, and whose results nobody has read."""
+        return len(self._pending)
 
     @property
     def used_password(self) -> bool:
@@ -108,31 +120,34 @@ class Wire:
     # -- statements of ours -----------------------------------------------------------------------
 
     async def pipeline(self, steps: Sequence[Step]) -> list[Result]:
-        """Statements in one round trip, up to the first error: the others are not performed.
+        """Statements in one round trip, up to the first error: the others are not performed. Where
+        a pipeline was held, the results that are left of it come before theirs.
 
         Errors: WireLost. An error of the server's is a result.
         """
         await self.send_pipeline(steps)
-        results = await self.results(len(steps))
+        results = await self.results(len(self._pending))
         await self.synced()
         return results
 
-    async def send_pipeline(self, steps: Sequence[Step], *, told_after: int = 0) -> None:
+    async def send_pipeline(self, *parts: Sequence[Step], is_held: bool = False) -> None:
         """Send statements of one round trip. What follows is `results`, and `synced` at the end;
-        those of the first `told_after` come before the others are performed.
+        those of each part come before the next part is performed. With `is_held` the pipeline goes
+        on: the results of its last part come with those of what is sent next.
 
         Errors: WireLost.
         """
-        connection, pending, send = self._connection, self._pending, self._send
+        connection, put = self._connection, self._put
+        *told, last = parts
         try:
             connection.enter_pipeline_mode()
-            for statement, params in steps[:told_after]:
-                pending.append(send(statement, params))
-            if told_after:
+            for part in told:
+                put(part)
                 connection.send_flush_request()
-            for statement, params in steps[told_after:]:
-                pending.append(send(statement, params))
-            connection.pipeline_sync()
+            put(last)
+            self._is_held = is_held
+            if not is_held:
+                connection.pipeline_sync()
             if connection.flush():
                 await self._flush()
         except PsycopgError as exc:
@@ -158,20 +173,22 @@ class Wire:
     def _name_of(self, statement: Statement) -> bytes:
         return b"gnomon %d %s" % (self._generation, statement.name)
 
-    def _send(self, statement: Statement, params: Params) -> int:
-        """Put a statement into the pipeline; how many results it will have (preparing it is
-        one)."""
-        connection = self._connection
-        if not statement.name:
-            connection.send_query_params(statement.sql, params)
-            return 1
-        name, count = self._prepared.get(statement.name), 1
-        if name is None:
-            name = self._prepared[statement.name] = self._name_of(statement)
-            connection.send_prepare(name, statement.sql)
-            count = 2
-        connection.send_query_prepared(name, params, result_format=int(statement.is_binary))
-        return count
+    def _put(self, steps: Sequence[Step]) -> None:
+        """Put statements into the pipeline; what was not prepared on this connection is."""
+        connection, pending, prepared = self._connection, self._pending, self._prepared
+        send = connection.send_query_prepared
+        for statement, params in steps:
+            name, count = prepared.get(statement.name), 1
+            if name is None:
+                if not statement.name:
+                    connection.send_query_params(statement.sql, params)
+                    pending.append(1)
+                    continue
+                name = prepared[statement.name] = self._name_of(statement)
+                connection.send_prepare(name, statement.sql)
+                count = 2  # results: preparing it is one
+            send(name, params, statement.formats, statement.is_binary)
+            pending.append(count)
 
     async def results(self, count: int) -> list[Result]:
         """Of the next statements in the pipeline. Errors: WireLost."""
@@ -182,10 +199,10 @@ class Wire:
             while is_busy():
                 await self._readable()
             result = get_result()
-            if parts > 1 or result is None or result.status not in GOOD_STATUSES:
-                result = await self._checked(result, parts)
-            else:
+            if parts == 1 and result is not None and result.status in GOOD_STATUSES:
                 get_result()  # the end of it
+            else:
+                result = await self._checked(result, parts)
             results.append(result)
         return results
 
@@ -222,7 +239,9 @@ class Wire:
             self._connection.get_result()
 
     async def synced(self) -> None:
-        """Read a pipeline to its end. Errors: WireLost."""
+        """Read a pipeline to its end, which is sent now if it was held. Errors: WireLost."""
+        if self._is_held:
+            await self.send_pipeline(())
         if self._pending:
             await self.results(len(self._pending))
         result = await self.next_result()
@@ -251,6 +270,16 @@ class Wire:
         """From now on about so many bytes may come between two results; 0: any number."""
         self._unread_bytes_max = bytes_max
         self._unread_bytes = 0
+
+    @property
+    def is_at_hand(self) -> bool:
+        """Whether `read` has the next result, or its end, without waiting."""
+        return self._lost is None and not self._connection.is_busy()
+
+    def read(self) -> Result | None:
+        """The next result, which is at hand, or None at the end."""
+        self._unread_bytes = self._resident_bytes = 0
+        return self._connection.get_result()
 
     async def next_result(self) -> Result | None:
         """The next result, or None at the end. Errors: WireLost, TooManyBytes."""

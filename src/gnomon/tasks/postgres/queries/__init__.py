@@ -21,6 +21,8 @@ QUERIES = load("gnomon.tasks.postgres.queries")
 KEY = "hashtextextended(coalesce({remote}, ''), hashtextextended({group}, 0))"
 # Their values are numbers and times: no setting changes their form.
 BINARY = frozenset({"take", "finish", "finish_ahead"})
+# Parameters that go as the server has them: who reads and writes them as text are both slower.
+FORMATS = {"finish_ahead": (1, 1, 1, 0, 1, 1, 1, 0, 0, 0, 0)}
 # 64 bits of what is often alike in one row and the next: how its session is used, its text made.
 LOOK = """hash_record_extended(ROW(
     {of}max, {of}count, {of}live, {of}timeout, {of}save, {of}header, {of}string, {of}delimiter,
@@ -93,7 +95,9 @@ def plain(name: str, *, prepared: bool = True) -> Statement:
 def statements(names: TableNames) -> Mapping[str, Statement]:
     """All statements for one table."""
     return {
-        name: Statement(name.encode(), render(query.sql, names).encode(), name in BINARY)
+        name: Statement(
+            name.encode(), render(query.sql, names).encode(), name in BINARY, FORMATS.get(name)
+        )
         for name, query in QUERIES.items()
         if query.mark != "fragment"
     }

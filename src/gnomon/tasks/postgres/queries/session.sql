@@ -55,14 +55,30 @@ SELECT pg_advisory_unlock_all() AS unlocked, /*include dirty*/true AS is_dirty
     OR EXISTS (SELECT FROM pg_cursors AS c WHERE c.is_holdable)
 )
 
+-- name: unlisten
+-- Where nothing listens this costs next to nothing; what was asked for in this transaction goes, too.
+UNLISTEN *
+
+-- name: look_behind
+-- Notes what a task has left behind, for `go_ahead`, while the one who waits for its result reads it.
+-- Session locks are not looked for: they are held until the task is committed. A login that it took is
+-- given up with this, and its role is none of that login's.
+SELECT num_nonnulls(
+    set_config('session_authorization', $1::text, false),
+    CASE WHEN /*include dirty*/true THEN set_config('gnomon.left', 'something', false) END
+)
+
 -- name: go_ahead
--- The same before an input that is already on its way: it is not performed unless the session has its
--- task, with this very input, and has nothing left of the task before.
-SELECT pg_advisory_unlock_all(),
+-- Before an input that is already on its way: it is not performed unless the session has its task, with
+-- this very input, and has nothing left of the task before.
+SELECT num_nonnulls(
+    pg_advisory_unlock_all()::text,
     CASE
-        WHEN current_setting('pg_task.id', true) IS DISTINCT FROM $1::text OR /*include dirty*/true
+        WHEN current_setting('pg_task.id', true) IS DISTINCT FROM $1::text
+            OR current_setting('gnomon.left', true) <> ''
         THEN ('do not go ahead from ' || coalesce(current_setting('pg_task.id', true), ''))::integer
     END
+)
 
 -- name: settings
 -- What role and database set for every session that begins.
