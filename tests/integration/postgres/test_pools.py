@@ -18,14 +18,9 @@ from gnomon.contracts.store import HeldShard, LeaseRequest, Store
 from gnomon.model.errors import StoreUnavailable
 from gnomon.stores.postgres import connection as connecting
 from gnomon.stores.postgres import open_postgres
-from gnomon.stores.postgres.connection import (
-    LEASE_POOL_SIZE,
-    WIDE_POOL_SIZE,
-    WIDE_SETTINGS,
-    Database,
-    open_database,
-)
+from gnomon.stores.postgres.connection import Database, open_database
 from gnomon.stores.postgres.leases import PostgresLeases
+from gnomon.stores.postgres.pools import LEASE_POOL_SIZE, WIDE_POOL_SIZE, WIDE_SETTINGS
 from tests.fixtures.postgres import PostgresSchema
 from tests.integration.postgres.conftest import Drafter
 

@@ -24,6 +24,7 @@ ARRAYS = MappingProxyType(
         1005: ("int2", 21),
         1007: ("int4", 23),
         1009: ("text", 25),
+        1010: ("tid", 27),
         1015: ("varchar", 1043),
         1016: ("int8", 20),
         1021: ("float4", 700),
@@ -53,8 +54,8 @@ class KnowingConnection(asyncpg.Connection):
         unknown = [oid for oid in typeoids if oid not in ARRAYS]
         if not unknown:
             return known, _NAMED
-        found, asked_by = await super()._introspect_types(unknown, timeout)  # type: ignore[misc]
-        return [*known, *found], asked_by
+        told, asked_by = await super()._introspect_types(unknown, timeout)  # type: ignore[misc]
+        return [*known, *told], asked_by
 
 
 def _array(oid: int) -> dict[str, Any]:
