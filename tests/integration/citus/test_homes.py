@@ -56,7 +56,7 @@ async def test_every_part_is_reached(
         if there is not None
     ]
     await database.close()
-    assert database.is_all_at_home
+    assert not database.is_through_citus
     assert [set()] * 8 == locks
 
 
@@ -110,7 +110,7 @@ async def test_a_part_whose_node_is_not_reached_is_asked_through_citus(
 
     monkeypatch.setattr(Nodes, "_is_reached", not_reached)
     database = await opened(citus, place)
-    assert not database.is_all_at_home
+    assert database.is_through_citus
     assert database.at_home(SHARD) is None
     rows = await database.fetch("adopt_lock", SHARD, None, "through Citus")
     await database.close()

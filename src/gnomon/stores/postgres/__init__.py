@@ -77,7 +77,7 @@ async def open_postgres(  # noqa: PLR0913 - one for each setting
             wakeups=prepared,
             caller_transactions=True,
             many_shards=database.many_shards,
-            pace_s=0.0 if database.many_shards or database.is_all_at_home else PACE_S,
+            pace_s=PACE_S if database.is_through_citus else 0.0,
         ),
         actions=PostgresActions(database, decoder),
         work=work,

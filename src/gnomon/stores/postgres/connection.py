@@ -172,9 +172,10 @@ class Database:
         self._nodes = nodes
 
     @property
-    def is_all_at_home(self) -> bool:
-        """Whether nothing of what workers do goes through Citus."""
-        return self._nodes is not None and self._nodes.are_all_reached
+    def is_through_citus(self) -> bool:
+        """Whether some of what workers do is planned by Citus, and dear."""
+        is_all_at_home = self._nodes is not None and self._nodes.are_all_reached
+        return self.parts.is_citus and not self.many_shards and not is_all_at_home
 
     def at_home(self, shard: int) -> Database | None:
         """The part of a shard, at the node where it lives: all that it has is like a database of
