@@ -117,6 +117,25 @@ async def test_a_part_whose_node_is_not_reached_is_asked_through_citus(
     assert [SHARD] == [row["shard_id"] for row in rows]
 
 
+async def test_who_takes_the_function_away_has_all_go_through_citus(
+    citus: CitusCluster, store: Store, place: PostgresSchema
+) -> None:
+    """Also those who work; what is asked for then is refused once, and nothing is done."""
+    del store
+    database = await opened(citus, place)
+    there = database.at_home(SHARD)
+    assert there is not None
+    citus.ask(f'DROP FUNCTION "{place.schema}".hold_part')
+    with pytest.raises(PartMoved):
+        await there.fetch("adopt_lock", SHARD, None, "too late")
+    await database.learn_homes()
+    assert database.at_home(SHARD) is None
+    await database.fetch("adopt_lock", SHARD, None, "through Citus")
+    (row,) = citus.ask(f'SELECT owner FROM "{place.schema}".shard_lock WHERE shard_id = {SHARD}')
+    await database.close()
+    assert ("through Citus",) == row
+
+
 async def test_a_node_that_goes_is_asked_through_citus_until_it_is_back(
     citus: CitusCluster, store: Store, place: PostgresSchema
 ) -> None:

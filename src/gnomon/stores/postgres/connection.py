@@ -44,7 +44,7 @@ from gnomon.stores.postgres.errors import (
     translated_errors,
 )
 from gnomon.stores.postgres.migrations import VERSION
-from gnomon.stores.postgres.nodes import HOLD, NOT_HERE, Home, Nodes, homes_of
+from gnomon.stores.postgres.nodes import GONE, HOLD, Home, Nodes, homes_of
 from gnomon.stores.postgres.parts import ON_NODES, PARTED_LIKE, Only, Parts, only_these
 from gnomon.stores.postgres.pools import (
     COMMON_SETTINGS,
@@ -283,7 +283,7 @@ class Database:
             raise
         except BugError as exc:
             code = getattr(exc.__cause__, "sqlstate", None)
-            if code == NOT_HERE and self._nodes is not None and self._home is not None:
+            if code in GONE and self._nodes is not None and self._home is not None:
                 self._nodes.forget(self._home)
                 self._note_unavailable(operation)
                 raise PartMoved(f"{operation}: {exc}; nothing was done, safe to repeat") from exc
@@ -358,6 +358,7 @@ class Database:
 
         async def is_ours(connection: Connection, home: Home) -> bool:
             row = await connection.fetchrow(self.queries["cluster_here"])
+            await connection.execute(home.hold(self.schema))  # whether it may, and can be held
             return row is not None and tuple(row) == (ours["id"], home.node.group)
 
         await nodes.learn(homes, is_ours)

@@ -23,7 +23,8 @@ from gnomon.stores.postgres.texts import Texts, catalogue, prepared_text
 Pool = "asyncpg.Pool[asyncpg.Record]"
 
 HOLD = "hold_part"  # the function that each transaction at a node begins with
-NOT_HERE = "GN001"  # what it says of a part that lives elsewhere by now
+# What it says of a part that lives elsewhere by now; and the server, when somebody took it away.
+GONE = frozenset({"GN001", "42883"})
 REACHED_WITHIN_S = 2.0
 ASKED_EVERY_S = 5.0  # where parts live, while some are not reached
 
@@ -98,6 +99,7 @@ class Nodes:
         self._texts: dict[int, Texts] = {}
         self._pools: dict[Node, NodePools] = {}
         self._all_parts = 0
+        self._learning = asyncio.Lock()  # or two who learn at once connect twice
         self._asked_at: float | None = None
         self._asking: asyncio.Task[None] | None = None
 
@@ -151,9 +153,10 @@ class Nodes:
         by_node: dict[Node, list[Home]] = {}
         for home in homes:
             by_node.setdefault(home.node, []).append(home)
-        reached = await asyncio.gather(
-            *(self._is_reached(node, of_node[0], is_ours) for node, of_node in by_node.items())
-        )
+        async with self._learning:
+            reached = await asyncio.gather(
+                *(self._is_reached(node, of_node[0], is_ours) for node, of_node in by_node.items())
+            )
         for of_node, is_reached in zip(by_node.values(), reached, strict=True):
             for home in of_node if is_reached else ():
                 if self._homes.get(home.part) != home:
