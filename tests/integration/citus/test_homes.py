@@ -11,17 +11,20 @@ from gnomon.clock import SystemClock, SystemEntropy
 from gnomon.contracts.observer import SilentObserver
 from gnomon.contracts.store import Store
 from gnomon.model.errors import StoreUnavailable
+from gnomon.model.spec import Python, Spec
+from gnomon.scheduler import Request
 from gnomon.stores.postgres import open_postgres
 from gnomon.stores.postgres.connection import Database, open_database
 from gnomon.stores.postgres.errors import PartMoved
 from gnomon.stores.postgres.nodes import Home, Nodes
 from tests.fixtures.citus import CitusCluster, CitusNode
 from tests.fixtures.postgres import PostgresSchema
+from tests.integration.citus.test_doors import app_on
 
 SHARD = 3
 
 
-async def opened(citus: CitusCluster, place: PostgresSchema) -> Database:
+async def opened_database(citus: CitusCluster, place: PostgresSchema) -> Database:
     database = await open_database(
         citus.dsn, schema=place.schema, pool_size=2, prepared=True, many_shards=None,
         observer=SilentObserver(),
@@ -48,7 +51,7 @@ async def test_every_part_is_reached(
     )
     await other.close()
     assert 0.0 == other.capabilities.pace_s
-    database = await opened(citus, place)
+    database = await opened_database(citus, place)
     at_home = [database.at_home(shard) for shard in range(8)]
     locks = [
         {row["shard_id"] for row in await there.fetch("list_lanes", [0])}
@@ -65,7 +68,7 @@ async def test_who_moves_a_part_waits_for_who_is_there(
 ) -> None:
     """And who comes later is told that it lives elsewhere; through Citus it is found."""
     del store
-    database = await opened(citus, place)
+    database = await opened_database(citus, place)
     part = database.parts.of(SHARD)
     source, target = where(citus, place, part)
     there = database.at_home(SHARD)
@@ -91,6 +94,29 @@ async def test_who_moves_a_part_waits_for_who_is_there(
     await database.close()
 
 
+@pytest.mark.parametrize("key", [None, "key"])
+async def test_a_caller_is_not_told_of_a_move(
+    citus: CitusCluster, store: Store, place: PostgresSchema, key: str | None
+) -> None:
+    """What finds its part gone is stored through Citus in the same call, once."""
+    del store
+    spec = Spec(action=Python(function="note", args=["x"]))
+    async with app_on(citus.dsn, place.schema, set()) as app:
+        requests = [
+            Request(id=f"move-{number}", spec=spec, key=key and f"{key}-{number}")
+            for number in range(40)
+        ]
+        node, other = citus.workers[:2]
+        for part in citus.parts_on(node, place.schema):
+            await asyncio.to_thread(citus.move_part, part, node, other)
+        for request in requests[:20]:
+            await app.scheduler.create(request)
+        answers = await app.scheduler.create_many(requests[20:])
+        assert [] == [answer for answer in answers if isinstance(answer, Exception)]
+    (row,) = citus.ask(f'SELECT count(*) FROM "{place.schema}".incoming_queue')
+    assert (40,) == row
+
+
 async def until_waited_for(citus: CitusCluster, node: CitusNode) -> None:
     """Somebody waits for a lock of a part there."""
     query = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
@@ -109,7 +135,7 @@ async def test_a_part_whose_node_is_not_reached_is_asked_through_citus(
         return False
 
     monkeypatch.setattr(Nodes, "_is_reached", not_reached)
-    database = await opened(citus, place)
+    database = await opened_database(citus, place)
     assert database.is_through_citus
     assert database.at_home(SHARD) is None
     rows = await database.fetch("adopt_lock", SHARD, None, "through Citus")
@@ -122,7 +148,7 @@ async def test_who_takes_the_function_away_has_all_go_through_citus(
 ) -> None:
     """Also those who work; what is asked for then is refused once, and nothing is done."""
     del store
-    database = await opened(citus, place)
+    database = await opened_database(citus, place)
     there = database.at_home(SHARD)
     assert there is not None
     citus.ask(f'DROP FUNCTION "{place.schema}".hold_part')
@@ -141,7 +167,7 @@ async def test_a_node_that_goes_is_asked_through_citus_until_it_is_back(
 ) -> None:
     """One refused connection tells it; whoever else lives there is not asked in vain."""
     del store
-    database = await opened(citus, place)
+    database = await opened_database(citus, place)
     there = database.at_home(SHARD)
     assert there is not None
     home: Home | None = there._home
