@@ -70,6 +70,8 @@ def _signature(value: Any) -> str:
         found = inspect.signature(value)
     except (TypeError, ValueError):
         return ""
+    if isinstance(value, type) and any(name.startswith("_") for name in found.parameters):
+        return ""  # Gnomon makes it
     parameters = [*_parameters(found)]
     answer = "" if isinstance(value, type) else f" -> {_annotation(found.return_annotation)}"
     line = f"({', '.join(parameters)}){answer}"

@@ -42,13 +42,13 @@ def test_a_burst_is_armed_and_performed_at_its_time() -> None:
 
     async def scene(stage: Stage) -> None:
         await stage.settle()
-        at = await burst_of(stage, 30)
-        await stage.until(lambda: counted(stage, RUNNING) == 30, within_s=9.9)
+        at = await burst_of(stage, 40)
+        await stage.until(lambda: counted(stage, RUNNING) == 40, within_s=9.9)
         assert [] == stage.receiver.starts
         assert await stage.store.installation.now() < at
-        await stage.until(lambda: stage.receiver.ended == 30)
-        assert 30 == audience.counts["attempts_armed"]
-        assert 30 == len({start.id for start in stage.receiver.starts})
+        await stage.until(lambda: stage.receiver.ended == 40)
+        assert 40 == audience.counts["attempts_armed"]
+        assert 40 == len({start.id for start in stage.receiver.starts})
         assert 0 <= min(start.late_s for start in stage.receiver.starts)
         assert 0.1 > max(start.late_s for start in stage.receiver.starts)
         assert 0 == audience.counts["attempts_disarmed"]

@@ -17,6 +17,12 @@ CANCELLING = "cancelling"
 OPEN_OUTCOMES = (INTERRUPTED, SUPERSEDED, CANCELLING)  # in the log, but not the attempt's own word
 
 
+def first_half(batch: UUID) -> str:
+    """What the ids of a batch's attempts begin with: 60 random bits of it. They end as their guids
+    do, so who knows the batch finds what it began, and no two ids are the same."""
+    return str(batch)[:19]
+
+
 def late_outcome(outcome: str, known: str | None) -> str:
     """What the log calls a result that came after its generation, where it said `known` before:
     who was asked to end and did is not late."""

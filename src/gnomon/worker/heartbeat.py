@@ -23,7 +23,7 @@ from gnomon.worker.leases import WorkerLeases
 OpenStore = Callable[[], Awaitable[Store]]
 
 STOP_POLL_S = 0.02
-YOUNG_BEATS = 3  # the pauses after the first: an eighth, a quarter, half of the usual one
+YOUNG_BEATS = 5  # the pauses after the first: a 32nd of the usual one, a 16th, … a half
 
 
 class Heartbeat:

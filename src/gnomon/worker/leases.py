@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 SHARDS_SHOWN = 8  # in a line of the log
 CROWD = 16  # so many workers may each look as if it were alone
-NEWCOMER_S = 0.05
+NEWCOMER_S = 0.02
 YOUNG_S = 10.0  # a newcomer looks for its share, which others are about to give back
 
 

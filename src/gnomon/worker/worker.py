@@ -52,6 +52,7 @@ from gnomon.worker.unserved import NOBODY, UnservedTeller
 Services = list[tuple[str, Coroutine[None, None, None]]]
 
 HELP_EVERY_S = 0.5
+FIRST_PURGE_S = 2.0  # what was due meanwhile comes first
 PURGE_LIMIT = 5_000
 LEAVE_S = 2.0
 OWNER_DIGITS = 12
@@ -339,6 +340,7 @@ class Worker:
         """Remove what is past its retention, at least as fast as it is written; not all workers
         at the same moment."""
         full_rounds = 0
+        await asyncio.sleep(FIRST_PURGE_S * (0.5 + self._entropy.fraction()))
         while True:
             started = self._clock.monotonic()
             is_full = await self._purge()

@@ -15,7 +15,7 @@ from gnomon.stores.postgres.cluster import DISTRIBUTED, REFERENCE
 from gnomon.stores.postgres.errors import is_cut_off
 from gnomon.stores.postgres.known_types import ARRAYS
 from gnomon.stores.postgres.nodes import Home, Node, NodePools, Nodes, homes_of, texts_at
-from gnomon.stores.postgres.texts import catalogue
+from gnomon.stores.postgres.texts import catalogue, texts_of
 
 HERE, THERE = Node(1, "here", 5432), Node(2, "there", 5433)
 TABLES = {name: f"gnomon.{name}_70" for names in DISTRIBUTED.values() for name in names}
@@ -73,11 +73,13 @@ def test_a_part_has_its_own_tables() -> None:
 
 def test_statements_there_name_the_tables_of_the_part_and_nothing_else() -> None:
     """What is about no shard, or about tables that every node has whole, is not sent there."""
-    texts = texts_at(home(70, HERE))
+    texts = texts_at(home(70, HERE), "gnomon")
 
-    assert texts["begin"] != catalogue()["begin"].sql
+    usual = texts_of("gnomon", many_shards=True)
+    assert usual.keys() > texts.keys()
+    assert usual.keys() - catalogue().keys() <= texts.keys(), "what is made of others is there, too"
     for name, text in texts.items():
-        assert "/*schema*/" not in text, name
+        assert '"gnomon".' not in text, name
         assert "one-shard" not in text, name
     missing = {
         name for name, query in catalogue().items() if query.mark != "global" and name not in texts
@@ -86,13 +88,13 @@ def test_statements_there_name_the_tables_of_the_part_and_nothing_else() -> None
         any(f"/*schema*/{table}" in catalogue()[name].sql for table in WHOLE) for name in missing
     )
     assert {"now", "limit_lock", "limit_statement"} == {
-        name for name in texts if catalogue()[name].mark == "global"
+        name for name, query in catalogue().items() if query.mark == "global" and name in texts
     }
 
 
 def test_what_is_stored_is_compared_by_the_name_of_the_table() -> None:
     """Which is another one there: it is given as an alias."""
-    text = texts_at(home(70, HERE))["log_attempt"]
+    text = texts_at(home(70, HERE), "gnomon")["log_attempt"]
 
     assert "INSERT INTO gnomon.attempt_log_70 AS attempt_log" in text
 
@@ -100,7 +102,7 @@ def test_what_is_stored_is_compared_by_the_name_of_the_table() -> None:
 async def test_who_does_not_answer_is_asked_through_citus() -> None:
     """Each node by itself; with the others nothing is wrong."""
     cluster = Cluster(HERE)
-    nodes = Nodes(cluster.open)
+    nodes = Nodes(cluster.open, "gnomon")
     await nodes.learn([home(70, HERE), home(71, THERE), home(72, HERE)], is_ours)
 
     assert [70, 72] == [part for part in (70, 71, 72) if nodes.home(part)]
@@ -113,7 +115,7 @@ async def test_who_does_not_answer_is_asked_through_citus() -> None:
 
 async def test_another_database_at_the_same_place_is_not_ours() -> None:
     """An address may lead somebody else than Citus elsewhere."""
-    nodes = Nodes(Cluster(HERE).open)
+    nodes = Nodes(Cluster(HERE).open, "gnomon")
 
     async def is_not_ours(_connection: object, _home: Home) -> bool:
         return False
@@ -124,7 +126,7 @@ async def test_another_database_at_the_same_place_is_not_ours() -> None:
 
 async def test_a_part_that_has_moved_is_forgotten_and_a_lost_node_with_all_its_parts() -> None:
     """Until they are learned anew; who noticed late forgets nothing new."""
-    nodes = Nodes(Cluster(HERE, THERE).open)
+    nodes = Nodes(Cluster(HERE, THERE).open, "gnomon")
     homes = [home(70, HERE), home(71, THERE), home(72, HERE)]
     await nodes.learn(homes, is_ours)
     nodes.forget(homes[1])
@@ -140,7 +142,7 @@ async def test_a_part_that_has_moved_is_forgotten_and_a_lost_node_with_all_its_p
 
 async def test_parts_that_are_no_more_are_not_waited_for() -> None:
     """One was cut in two: its halves are other parts."""
-    nodes = Nodes(Cluster(HERE).open)
+    nodes = Nodes(Cluster(HERE).open, "gnomon")
     await nodes.learn([home(70, HERE), home(71, HERE)], is_ours)
     await nodes.learn([home(70, HERE), home(80, HERE), home(81, HERE)], is_ours)
 
@@ -150,7 +152,7 @@ async def test_parts_that_are_no_more_are_not_waited_for() -> None:
 
 async def test_it_is_asked_again_while_some_are_not_reached_and_not_at_once() -> None:
     """One heartbeat comes after the other, and a node may be away for long."""
-    nodes = Nodes(Cluster(HERE).open)
+    nodes = Nodes(Cluster(HERE).open, "gnomon")
     asked: list[int] = []
 
     async def ask() -> None:

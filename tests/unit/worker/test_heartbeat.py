@@ -110,6 +110,6 @@ def test_a_young_heart_beats_more_often() -> None:
     beating.cancel()
     loop.run_until_complete(asyncio.wait([beating]))
     loop.close()
-    assert [0.25, 0.5, 1.0, 2.0, 2.0] == [
+    assert [0.0625, 0.125, 0.25, 0.5, 1.0, 2.0, 2.0] == [
         after - before for before, after in itertools.pairwise(beats)
     ]

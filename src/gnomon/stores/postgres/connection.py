@@ -477,7 +477,7 @@ async def open_database(
         observer=observer,
     )
     if is_citus and prepared and not database.many_shards:
-        database.use_nodes(Nodes(functools.partial(open_node, dsn, size=pool_size)))
+        database.use_nodes(Nodes(functools.partial(open_node, dsn, size=pool_size), schema))
     return database
 
 

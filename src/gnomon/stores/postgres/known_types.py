@@ -54,8 +54,8 @@ class KnowingConnection(asyncpg.Connection):
         unknown = [oid for oid in typeoids if oid not in ARRAYS]
         if not unknown:
             return known, _NAMED
-        told, asked_by = await super()._introspect_types(unknown, timeout)  # type: ignore[misc]
-        return [*known, *told], asked_by
+        introspected, asked_by = await super()._introspect_types(unknown, timeout)  # type: ignore[misc]
+        return [*known, *introspected], asked_by
 
 
 def _array(oid: int) -> dict[str, Any]:

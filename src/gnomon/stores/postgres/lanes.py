@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
-from uuid import UUID
 
 from gnomon.contracts.store import BeginRequest, HeldShard, Lane, MoveResult
 from gnomon.stores.postgres.connection import Row
@@ -19,7 +18,7 @@ LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 class BeginParameters(NamedTuple):
     """What all attempts of one `begin` share, in the order of the parameters."""
 
-    batch: UUID
+    first_half: str  # of the attempt ids
     owner: str
     grace: timedelta
     window: timedelta

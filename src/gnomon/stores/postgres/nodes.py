@@ -16,9 +16,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from gnomon.queries import quoted
+from gnomon.queries import in_schema, quoted
 from gnomon.stores.postgres.errors import DRIVER_ERRORS
-from gnomon.stores.postgres.texts import Texts, catalogue, prepared_text
+from gnomon.stores.postgres.texts import Texts, catalogue, texts_of
 
 Pool = "asyncpg.Pool[asyncpg.Record]"
 
@@ -28,9 +28,6 @@ GONE = frozenset({"GN001", "42883"})
 REACHED_WITHIN_S = 2.0
 ASKED_EVERY_S = 5.0  # where parts live, while some are not reached
 
-_TABLE = re.compile(r"/\*schema\*/(\w+)")
-# What is stored may be compared with what was there, by the name of the table.
-_INTO = re.compile(r"(INSERT INTO /\*schema\*/(\w+))\b(?! AS\b)")
 # Of the statements that are about no shard: what a transaction at a node may need.
 _ANYWHERE = frozenset({"now", "limit_lock", "limit_statement"})
 
@@ -76,25 +73,29 @@ def homes_of(rows: Iterable[Any]) -> list[Home]:
     return [Home(part, nodes[part], MappingProxyType(names)) for part, names in tables.items()]
 
 
-def texts_at(home: Home) -> Texts:
+def texts_at(home: Home, schema: str) -> Texts:
     """The statements of one machine, about the tables of one part. What is about no shard, or about
     tables that are whole on every node, is not for here."""
+    prefix = re.escape(in_schema("/*schema*/", schema))
+    table = re.compile(rf"{prefix}(\w+)")
+    # What is stored may be compared with what was there, by the name of the table.
+    into = re.compile(rf"(INSERT INTO {prefix}(\w+))\b(?! AS\b)")
     texts = Texts()
-    for name, query in catalogue().items():
-        if query.mark != "global" or name in _ANYWHERE:
-            named = set(_TABLE.findall(query.sql))
-            if named <= home.tables.keys():
-                sql = _INTO.sub(r"\1 AS \2", query.sql)
-                sql = _TABLE.sub(lambda named: home.tables[named[1]], sql)
-                texts[name] = prepared_text(query._replace(sql=sql), "", one_shard=False)
+    for name, text in texts_of(schema, many_shards=True).items():
+        query = catalogue().get(name)  # or it is made of one, and has its tables
+        is_elsewhere = query is not None and query.mark == "global" and name not in _ANYWHERE
+        if not is_elsewhere and set(table.findall(text)) <= home.tables.keys():
+            named = into.sub(r"\1 AS \2", text)
+            texts[name] = table.sub(lambda one: home.tables[one[1]], named)
     return texts
 
 
 class Nodes:
     """Where the parts live, as far as this process reaches them."""
 
-    def __init__(self, open_pools: OpenPools) -> None:
+    def __init__(self, open_pools: OpenPools, schema: str) -> None:
         self._open_pools = open_pools
+        self._schema = schema
         self._homes: dict[int, Home] = {}
         self._texts: dict[int, Texts] = {}
         self._pools: dict[Node, NodePools] = {}
@@ -160,7 +161,7 @@ class Nodes:
         for of_node, is_reached in zip(by_node.values(), reached, strict=True):
             for home in of_node if is_reached else ():
                 if self._homes.get(home.part) != home:
-                    self._texts[home.part] = texts_at(home)
+                    self._texts[home.part] = texts_at(home, self._schema)
                     self._homes[home.part] = home
 
     async def _is_reached(

@@ -14,9 +14,12 @@ _ONE_SHARD = re.compile(r"/\*one-shard: (.*?)\*/")
 # Citus sends a statement to the one part that has all shards of an array. It looks through the cast
 # to another kind of number; the planner of the node does not, and so reads no index once for each.
 _ITS_SHARD = re.compile(r"shard_id = \$(\d+)$")
-# What a statement has for the rows that came last. Citus plans all of it each time, on two nodes.
+# What a statement has for the rows that came last, and for more rows than there is room for. Citus
+# plans all of it each time, on two nodes; and counting what is begun is a tenth of a begin.
 _NEWEST = re.compile(r"/\*newest\*/.*?/\*end\*/", re.DOTALL)
-OLDEST = "{}_oldest"  # the name of the same statement without
+_CROWDED = re.compile(r"/\*crowded\*/.*?/\*end\*/", re.DOTALL)
+OLDEST = "{}_oldest"  # the name of the same statement without the first
+ROOMY = "{}_roomy"  # and without either
 
 
 @functools.cache
@@ -43,12 +46,20 @@ def texts_of(schema: str, *, many_shards: bool) -> Texts:
         (name, prepared_text(query, schema, one_shard=not many_shards))
         for name, query in catalogue().items()
     )
-    if not many_shards:
+    if many_shards:
+        texts |= {
+            ROOMY.format(name): prepared_text(
+                without(roomy, _NEWEST) or roomy, schema, one_shard=False
+            )
+            for name, query in catalogue().items()
+            if (roomy := without(query, _CROWDED)) is not None
+        }
+    else:
         local = {name: query for name, query in catalogue().items() if query.mark == "shard-local"}
         local |= {
             OLDEST.format(name): oldest
             for name, query in local.items()
-            if (oldest := without_newest(query)) is not None
+            if (oldest := without(query, _NEWEST)) is not None
         }
         texts |= {
             name: prepared_text(query, schema, one_shard=True) for name, query in local.items()
@@ -60,9 +71,9 @@ def texts_of(schema: str, *, many_shards: bool) -> Texts:
     return texts
 
 
-def without_newest(query: Query) -> Query | None:
-    """The same for the oldest rows alone; None if it is about no others anyway."""
-    text = _NEWEST.sub("", query.sql)
+def without(query: Query, marked: re.Pattern[str]) -> Query | None:
+    """The same without what is so marked; None if nothing is."""
+    text = marked.sub("", query.sql)
     return None if text == query.sql else query._replace(sql=text)
 
 

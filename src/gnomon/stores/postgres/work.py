@@ -35,6 +35,7 @@ from gnomon.contracts.store import (
     ReservedAttempt,
     SettleRequest,
 )
+from gnomon.stores._attempts import first_half
 from gnomon.stores._pauses import PauseEnding
 from gnomon.stores.postgres.arrivals import PartArrival, PartMover, shares_of
 from gnomon.stores.postgres.begin import LaneBeginner
@@ -56,6 +57,7 @@ from gnomon.stores.postgres.pauses import end_pauses
 from gnomon.stores.postgres.rows import Decoder
 from gnomon.stores.postgres.settle import settle_rows
 from gnomon.stores.postgres.several import every, those_at_hand
+from gnomon.stores.postgres.texts import ROOMY
 
 NOBODY = UUID(int=0)
 ROOM_TO_SHARE = 8  # free slots for each part; where there are fewer, none must be left out
@@ -157,7 +159,7 @@ class PostgresWork:
         window: timedelta,
         newest: bool = False,
     ) -> ArrivalResult:
-        terms = BeginParameters(batch, owner, grace, window, timedelta(0))
+        terms = BeginParameters(first_half(batch), owner, grace, window, timedelta(0))
         if not self._database.many_shards or not holdings:
             arrived = await self._arrive_in_parts(holdings, limit, room, terms, newest=newest)
         else:
@@ -173,8 +175,11 @@ class PostgresWork:
         *,
         newest: bool,
     ) -> ArrivalResult:
+        # A queue that has no room is left out: nobody counts where there is room for all.
+        room = {queue: free for queue, free in room.items() if free > 0}
+        is_roomy = not newest and len(holdings) * limit <= min(room.values(), default=0)
         rows = await self._database.fetch(
-            "move_and_begin",
+            ROOMY.format("move_and_begin") if is_roomy else "move_and_begin",
             [holding.shard for holding in holdings],
             [holding.lease_guid for holding in holdings],
             [mark_of(holding) for holding in holdings],
@@ -249,7 +254,7 @@ class PostgresWork:
         silent: timedelta,
         until: datetime | None = None,
     ) -> BeginResult:
-        terms = BeginParameters(batch, owner, grace, window, silent)
+        terms = BeginParameters(first_half(batch), owner, grace, window, silent)
         return await self._beginner.begin(demands, terms, until)
 
     async def confirm(self, attempts: Sequence[BegunAttempt]) -> ConfirmResult:
@@ -258,7 +263,7 @@ class PostgresWork:
     async def find_begun(self, shards: Collection[int], *, batch: UUID) -> Sequence[BegunAttempt]:
         answers = await those_at_hand(
             self._database.split(sorted(shards), lambda shard: shard),
-            lambda part: self._database.fetch("find_begun", part[0], batch, *part[1]),
+            lambda part: self._database.fetch("find_begun", part[0], first_half(batch), *part[1]),
         )
         return [self._decoder.begun_of(row) for rows in answers for row in rows]
 

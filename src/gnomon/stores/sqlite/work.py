@@ -32,6 +32,7 @@ from gnomon.contracts.store import (
     SettleRequest,
 )
 from gnomon.model.codec import read_spec
+from gnomon.stores._attempts import first_half
 from gnomon.stores._pauses import PauseEnding
 from gnomon.stores.sqlite.begin import (
     begin_lanes,
@@ -136,7 +137,7 @@ class SqliteWork(SqliteVerbs):
         return [
             begun
             for shard in sorted(shards)
-            for begun in find_begun_in(connection, shard, str(batch))
+            for begun in find_begun_in(connection, shard, first_half(batch))
         ]
 
     @write

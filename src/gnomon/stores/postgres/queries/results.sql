@@ -9,7 +9,8 @@
 -- where it was begun: in the incoming queue, under the time at which its generation was made, or in
 -- the processing queue. All is locked before it is removed, so a ctid is good until then. One row: how
 -- many were recorded, which of them, unless that is all, and which were counted as interrupted.
--- $1 guids, $2 attempt ids, $3 last attempts, where they have an answer
+-- $1 guids, $2 attempt ids, $3 last attempts, where they have an answer, $4 whether also those that
+-- were counted as interrupted: what became of them is logged in the same transaction
 WITH fenced AS MATERIALIZED (
     SELECT
         u.attempt_id, u.last_attempt, a.row_id, i.row_id AS incoming_row, q.row_id AS processing_row,
@@ -34,7 +35,7 @@ WITH fenced AS MATERIALIZED (
         SELECT n.ctid AS row_id, n.began_at, n.swept::int AS swept
         FROM /*schema*/processing_queue AS n
         WHERE n.guid = u.guid AND n.attempt_id = u.attempt_id AND (n.running OR n.swept)
-          AND i.row_id IS NULL
+          AND (NOT n.swept OR $4::boolean) AND i.row_id IS NULL
         LIMIT 1
         FOR UPDATE SKIP LOCKED
     ) AS q ON true

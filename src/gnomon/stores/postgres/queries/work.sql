@@ -72,9 +72,11 @@ GROUP BY m.shard_id, m.queue, m.priority;
 -- before, or its action is being changed and cannot be held FOR SHARE. Gives three kinds of rows: one
 -- for each attempt begun (with an id); one for each shard looked at (without a queue): the last
 -- created_at and how many were taken; one for each lane that got rows: the earliest time, how many.
+-- Where there is room for all that is looked at, nobody counts it: see texts.py. $6 is named besides,
+-- so that its type is known there, too.
 -- $1 shards, $2 lease guids, $3 marks, $4 limit per shard, $5 queues, $6 room in each,
--- $7 batch, $8 owner, $9 grace, $10 window, $11 how far marks lag behind, $12 only what is due of
--- the newest rows and may find room, not the oldest ones whatever they are
+-- $7 first half of the attempt ids, $8 owner, $9 grace, $10 window, $11 how far marks lag behind,
+-- $12 only what is due of the newest rows and may find room, not the oldest ones whatever they are
 WITH held AS (
     SELECT l.shard_id, least(u.mark, statement_timestamp() - $11::interval) AS mark
     FROM unnest($1::int[], $2::uuid[], $3::timestamptz[]) AS u (shard_id, lease_guid, mark)
@@ -90,6 +92,7 @@ WITH held AS (
         ORDER BY n.created_at, n.guid
         LIMIT $4::int
     ) AS oldest
+    /*newest*/
     UNION ALL
     (SELECT newest.*
     FROM held AS h
@@ -103,13 +106,18 @@ WITH held AS (
     ) AS newest
     WHERE newest.scheduled_at <= statement_timestamp() AND newest.queue = ANY ($5::text[])
     LIMIT (SELECT sum(r.room) FROM unnest($6::int[]) AS r (room)))
+    /*end*/
 ), known AS MATERIALIZED (
     SELECT
-        t.row_id, t.shard_id, t.created_at, g.attempts, a.id, a.spec, a.timeout_us, a.occurrence_no,
+        t.row_id, t.shard_id, t.created_at, a.id, a.spec, a.timeout_us, a.occurrence_no,
         a.occurrence_at, a.series,
         a.id IS NOT NULL AND t.scheduled_at <= statement_timestamp()
+            AND t.queue = ANY ($5::text[]) AND $6::int[] IS NOT NULL
+            /*crowded*/
             AND row_number() OVER (PARTITION BY t.queue ORDER BY t.scheduled_at)
-                <= coalesce(($6::int[])[array_position($5::text[], t.queue)], 0) AS begins
+                <= coalesce(($6::int[])[array_position($5::text[], t.queue)], 0)
+            /*end*/
+            AS begins
     FROM seen AS t
     LEFT JOIN LATERAL (
         SELECT s.*
@@ -119,15 +127,9 @@ WITH held AS (
         LIMIT 1
         FOR SHARE SKIP LOCKED
     ) AS a ON true
-    LEFT JOIN LATERAL (
-        SELECT a.attempts WHERE a.id IS NOT NULL
-        UNION ALL
-        SELECT s.attempts FROM /*schema*/scheduled_action AS s WHERE s.guid = t.guid AND a.id IS NULL
-        LIMIT 1
-    ) AS g ON true
 ), begun AS (
     UPDATE /*schema*/incoming_queue AS i
-    SET attempt_id = md5($7::uuid::text || i.guid::text)::uuid, began_at = statement_timestamp(),
+    SET attempt_id = ($7::text || right(i.guid::text, 17))::uuid, began_at = statement_timestamp(),
         deadline_at = statement_timestamp() + k.timeout_us * interval '1 microsecond',
         reserved_until = statement_timestamp()
             + least(k.timeout_us * interval '1 microsecond', $10::interval) + $9::interval,
@@ -141,13 +143,18 @@ WITH held AS (
     DELETE FROM /*schema*/incoming_queue AS i
     USING known AS k
     WHERE i.ctid = k.row_id AND NOT k.begins AND i.attempt_id IS NULL
-    RETURNING i.shard_id, i.guid, i.queue, i.priority, i.scheduled_at, k.attempts
+    RETURNING i.shard_id, i.guid, i.queue, i.priority, i.scheduled_at, k.id IS NOT NULL AS is_first
 ), moved AS (
     INSERT INTO /*schema*/processing_queue
         (shard_id, guid, queue, priority, scheduled_at, attempts, running, swept)
-    SELECT t.shard_id, t.guid, t.queue, t.priority, t.scheduled_at, t.attempts, false, false
+    SELECT t.shard_id, t.guid, t.queue, t.priority, t.scheduled_at, a.attempts, false, false
     FROM taken AS t
-    WHERE t.attempts IS NOT NULL
+    CROSS JOIN LATERAL (
+        SELECT 0 AS attempts WHERE t.is_first
+        UNION ALL
+        SELECT s.attempts FROM /*schema*/scheduled_action AS s WHERE s.guid = t.guid AND NOT t.is_first
+        LIMIT 1
+    ) AS a
     ON CONFLICT (guid, shard_id) DO NOTHING
     RETURNING shard_id, queue, priority, scheduled_at
 )
@@ -176,8 +183,8 @@ GROUP BY m.shard_id, m.queue, m.priority;
 -- (without a guid): the last created_at and how many rows; one for each row taken, with the attempts
 -- of its action (NULL: the generation is gone).
 -- $1 shards, $2 lease guids, $3 marks, $4 limit per shard, $5 queues, $6 room in each,
--- $7 batch, $8 owner, $9 grace, $10 window, $11 how far marks lag behind, $12 only what is due of
--- the newest rows and may find room, not the oldest ones whatever they are
+-- $7 first half of the attempt ids, $8 owner, $9 grace, $10 window, $11 how far marks lag behind,
+-- $12 only what is due of the newest rows and may find room, not the oldest ones whatever they are
 WITH held AS MATERIALIZED (
     SELECT l.shard_id, least(u.mark, statement_timestamp() - $11::interval) AS mark
     FROM unnest($1::int[], $2::uuid[], $3::timestamptz[]) AS u (shard_id, lease_guid, mark)
@@ -241,7 +248,7 @@ WITH held AS MATERIALIZED (
     ) AS g ON true
 ), begun AS (
     UPDATE /*schema*/incoming_queue AS i
-    SET attempt_id = md5($7::uuid::text || i.guid::text)::uuid, began_at = k.began_at,
+    SET attempt_id = ($7::text || right(i.guid::text, 17))::uuid, began_at = k.began_at,
         deadline_at = k.deadline_at, reserved_until = k.reserved_until, owner = $8::text
     FROM known AS k
     WHERE i.ctid = k.row_id AND k.begins AND i.attempt_id IS NULL
@@ -445,8 +452,9 @@ RETURNING guid;
 -- may stand there by the million. Who finds a lane's head blocked asks for its newest rows ($13).
 -- The result is in the order of the demands, then of time; columns of `Decoder.begun_of`.
 -- $1 shards, $2 queues, $3 priorities, $4 needs, $5 lease guids (NULL: helper), $6 limits, $7 since,
--- $8 batch, $9 owner, $10 grace, $11 window, $12 silent, $13 newest first, $14 looked at in vain,
--- $15 as guests, who do not mind the owner, $16 also what is due until then: it begins at its time
+-- $8 first half of the attempt ids, $9 owner, $10 grace, $11 window, $12 silent, $13 newest first,
+-- $14 looked at in vain, $15 as guests, who do not mind the owner, $16 also what is due until then:
+-- it begins at its time
 WITH picked AS (
     SELECT due.*
     FROM unnest(
@@ -513,7 +521,7 @@ WITH picked AS (
     ) AS due
 )
 UPDATE /*schema*/processing_queue AS q
-SET attempt_id = md5($8::uuid::text || q.guid::text)::uuid, attempts = q.attempts + 1,
+SET attempt_id = ($8::text || right(q.guid::text, 17))::uuid, attempts = q.attempts + 1,
     running = true, swept = false, began_at = p.began_at, deadline_at = p.deadline_at,
     scheduled_at = p.reserved_until, owner = $9::text
 FROM picked AS p
@@ -527,8 +535,8 @@ RETURNING
 -- name: begin_lane shard-local
 -- The same for one lane.
 -- $1 shard, $2 queue, $3 priority, $4 need, $5 lease guid (NULL: helper), $6 limit, $7 since,
--- $8 batch, $9 owner, $10 grace, $11 window, $12 silent, $13 newest first, $14 looked at in vain,
--- $15 as a guest, $16 also what is due until then
+-- $8 first half of the attempt ids, $9 owner, $10 grace, $11 window, $12 silent, $13 newest first,
+-- $14 looked at in vain, $15 as a guest, $16 also what is due until then
 WITH picked AS (
     SELECT
         head.row_id, head.due_at, a.id, a.spec, a.timeout_us,
@@ -588,7 +596,7 @@ WITH picked AS (
     LIMIT $6::int
 )
 UPDATE /*schema*/processing_queue AS q
-SET attempt_id = md5($8::uuid::text || q.guid::text)::uuid, attempts = q.attempts + 1,
+SET attempt_id = ($8::text || right(q.guid::text, 17))::uuid, attempts = q.attempts + 1,
     running = true, swept = false, began_at = p.began_at, deadline_at = p.deadline_at,
     scheduled_at = p.reserved_until, owner = $9::text
 FROM picked AS p
@@ -702,7 +710,7 @@ SELECT (
 
 -- name: find_begun shard-local
 -- Running rows that a batch began. When they had been due is not known any more: began_at instead.
--- $1 shards, $2 batch
+-- $1 shards, $2 first half of the attempt ids
 SELECT
     q.shard_id, a.id, q.guid, q.attempt_id, a.spec, q.began_at AS due_at, q.began_at,
     q.deadline_at, q.attempts, a.occurrence_no, a.occurrence_at, a.expires_at, a.succeeded, a.failed,
@@ -715,7 +723,7 @@ CROSS JOIN LATERAL (
                r.priority, r.need
         FROM /*schema*/processing_queue AS r
         WHERE r.shard_id = h.shard_id AND r.running
-          AND r.attempt_id = md5($2::uuid::text || r.guid::text)::uuid
+          AND r.attempt_id = ($2::text || right(r.guid::text, 17))::uuid
           /*one-shard: AND r.shard_id = $3*/
         ORDER BY r.scheduled_at
     )
@@ -723,7 +731,7 @@ CROSS JOIN LATERAL (
     SELECT i.shard_id, i.guid, i.attempt_id, i.began_at, i.deadline_at, 1, i.queue, i.priority, ''
     FROM /*schema*/incoming_queue AS i
     WHERE i.shard_id = h.shard_id AND i.attempt_id IS NOT NULL
-      AND i.attempt_id = md5($2::uuid::text || i.guid::text)::uuid
+      AND i.attempt_id = ($2::text || right(i.guid::text, 17))::uuid
       /*one-shard: AND i.shard_id = $3*/
 ) AS q
 CROSS JOIN LATERAL (
