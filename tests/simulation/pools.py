@@ -17,7 +17,8 @@ import msgspec
 from gnomon.contracts.store import Selection, Store
 from gnomon.model.errors import GnomonError, StoreUnavailable
 from gnomon.stores.postgres import POOL_SIZE_DEFAULT
-from gnomon.stores.postgres.connection import ACQUIRE_TIMEOUT_S, LEASE_POOL_SIZE, WIDE_POOL_SIZE
+from gnomon.stores.postgres.connection import ACQUIRE_TIMEOUT_S
+from gnomon.stores.postgres.pools import LEASE_POOL_SIZE, WIDE_POOL_SIZE
 from gnomon.testing.faulty import ROLES
 from tests.simulation.history import History
 

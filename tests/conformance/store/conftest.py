@@ -23,6 +23,7 @@ from gnomon.clock import SystemClock, SystemEntropy
 from gnomon.contracts.store import Store
 from gnomon.stores.postgres import open_postgres
 from gnomon.stores.sqlite import InlineRunner, open_sqlite
+from tests.fixtures.at_home import open_at_home
 from tests.fixtures.installed import INSTALLED_SHARD_COUNT
 from tests.fixtures.postgres import PostgresSchema
 
@@ -53,6 +54,8 @@ POSTGRES: dict[str, dict[str, Any]] = {
     "postgres-one-part": {"many_shards": False, "parts": 2},  # the statements that Citus gets
     "postgres-in-place": {},  # first attempts run in their incoming rows, see ADR 0020
     "postgres-part-in-place": {"many_shards": False, "parts": 2},
+    # Parts of a cluster that are reached at their nodes: see `open_at_home`.
+    "postgres-home-in-place": {"many_shards": False, "parts": 2},
 }
 
 
@@ -73,7 +76,7 @@ STATEMENTS = configurations("sqlite-memory", "postgres", "postgres-one-part")
 SHARED_STATEMENTS = [*STATEMENTS, "sqlite-file"]  # several processes' worth of stores
 ATTEMPT_STATEMENTS = [
     *SHARED_STATEMENTS,
-    *configurations("postgres-in-place", "postgres-part-in-place"),
+    *configurations("postgres-in-place", "postgres-part-in-place", "postgres-home-in-place"),
 ]
 SENT_STATEMENTS = [*SHARED_STATEMENTS, *configurations("postgres-unprepared")]
 ALL_WAYS = configurations("sqlite-memory", "sqlite-file", *POSTGRES)
@@ -251,7 +254,8 @@ async def open_stores(shared_installation: object) -> AsyncIterator[OpenStores]:
 
 
 async def opened(place: PostgresSchema, configuration: str) -> Store:
-    return await open_postgres(
+    open_it = open_at_home if "home" in configuration else open_postgres
+    return await open_it(
         place.dsn,
         schema=place.schema,
         clock=SystemClock(),

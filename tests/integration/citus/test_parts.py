@@ -17,8 +17,9 @@ from gnomon.executors.python import AttemptContext
 from gnomon.model.errors import AlreadyExists, Unavailable
 from gnomon.model.spec import Python
 from gnomon.stores.postgres.cluster import node_findings
-from gnomon.stores.postgres.connection import Database, open_database, settings_for
+from gnomon.stores.postgres.connection import Database, open_database
 from gnomon.stores.postgres.parts import PartShards
+from gnomon.stores.postgres.pools import settings_for
 from gnomon.stores.postgres.texts import prepared_text
 from tests.fixtures.citus import CitusCluster
 from tests.fixtures.postgres import PostgresSchema

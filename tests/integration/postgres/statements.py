@@ -11,7 +11,7 @@ from uuid import UUID
 import asyncpg
 
 from gnomon.queries import Query
-from gnomon.stores.postgres.connection import NARROW_SETTINGS
+from gnomon.stores.postgres.pools import NARROW_SETTINGS
 from gnomon.stores.postgres.texts import catalogue, prepared_text
 
 SHARD = 3

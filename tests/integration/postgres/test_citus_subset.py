@@ -21,10 +21,11 @@ from gnomon.contracts.store import Selection
 from gnomon.model.action import State
 from gnomon.queries import Query, in_schema
 from gnomon.stores.postgres import connection as engine
-from gnomon.stores.postgres.connection import Database, Row, settings_for
+from gnomon.stores.postgres.connection import Database, Row
 from gnomon.stores.postgres.list_query import count_selected, list_page
 from gnomon.stores.postgres.migrations import migrations
 from gnomon.stores.postgres.parts import Parts
+from gnomon.stores.postgres.pools import settings_for
 from gnomon.stores.postgres.rows import Decoder
 from gnomon.stores.postgres.texts import prepared_text
 from tests.fixtures.postgres import PostgresSchema

@@ -17,15 +17,10 @@ from gnomon.contracts.observer import SilentObserver
 from gnomon.contracts.store import HeldShard, LeaseRequest, Store
 from gnomon.model.errors import StoreUnavailable
 from gnomon.stores.postgres import connection as connecting
-from gnomon.stores.postgres import open_postgres
-from gnomon.stores.postgres.connection import (
-    LEASE_POOL_SIZE,
-    WIDE_POOL_SIZE,
-    WIDE_SETTINGS,
-    Database,
-    open_database,
-)
+from gnomon.stores.postgres import open_postgres, pools
+from gnomon.stores.postgres.connection import Database, open_database
 from gnomon.stores.postgres.leases import PostgresLeases
+from gnomon.stores.postgres.pools import LEASE_POOL_SIZE, WIDE_POOL_SIZE, WIDE_SETTINGS
 from tests.fixtures.postgres import PostgresSchema
 from tests.integration.postgres.conftest import Drafter
 
@@ -179,9 +174,10 @@ async def test_the_heart_has_more_than_one_connection() -> None:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everybody gives up after a fifth of a second, and the client shortly after."""
-    monkeypatch.setattr(connecting, "SILENCE_S", 0.3)
+    for module in (connecting, pools):
+        monkeypatch.setattr(module, "SILENCE_S", 0.3)
     hasty = {**WIDE_SETTINGS, "statement_timeout": "200"}
-    monkeypatch.setattr(connecting, "WIDE_SETTINGS", hasty)
+    monkeypatch.setattr(pools, "WIDE_SETTINGS", hasty)
 
 
 @pytest.mark.usefixtures("impatient")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 
 from gnomon.contracts.clock import Clock, Entropy
 from gnomon.contracts.observer import Observer, SilentObserver
 from gnomon.contracts.store import Capabilities, Store
+from gnomon.model.errors import GnomonError
 from gnomon.stores.config import ATTEMPTS_KEPT_FOR, AUDIT_KEPT_FOR
 from gnomon.stores.postgres.actions import PostgresActions
+from gnomon.stores.postgres.at_home import WorkAtHome
 from gnomon.stores.postgres.connection import Database, open_database
 from gnomon.stores.postgres.entities import PostgresEntities, PostgresQueues
 from gnomon.stores.postgres.entities.outbox import PostgresOutbox
@@ -62,9 +65,10 @@ async def open_postgres(  # noqa: PLR0913 - one for each setting
         parts=parts,
         observer=observer or SilentObserver(),
     )
+    await _learn_homes(database)
     decoder = Decoder()
     for_work = database.for_work()
-    work = PostgresWork(for_work, decoder)
+    work = (PostgresWork if database.many_shards else WorkAtHome)(for_work, decoder)
     wakeups = PostgresWakeups(database, dsn, clock=clock, entropy=entropy, can_listen=prepared)
     return Store(
         capabilities=Capabilities(
@@ -73,7 +77,7 @@ async def open_postgres(  # noqa: PLR0913 - one for each setting
             wakeups=prepared,
             caller_transactions=True,
             many_shards=database.many_shards,
-            pace_s=0.0 if database.many_shards else PACE_S,
+            pace_s=PACE_S if database.is_through_citus else 0.0,
         ),
         actions=PostgresActions(database, decoder),
         work=work,
@@ -99,6 +103,13 @@ async def open_postgres(  # noqa: PLR0913 - one for each setting
         close=partial(_close, wakeups, database),
         joining=partial(JoinedActions, database, decoder, KnownConnections(database)),
     )
+
+
+async def _learn_homes(database: Database) -> None:
+    """Where the parts of a cluster live, if there is an installation; else `open` asks again."""
+    with suppress(GnomonError):
+        await database.learn_parts()
+        await database.learn_homes()
 
 
 async def _close(wakeups: PostgresWakeups, database: Database) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from uuid import UUID
@@ -32,9 +33,11 @@ from gnomon.stores.postgres.creation import (
     in_key_order,
     spare_columns,
 )
+from gnomon.stores.postgres.errors import PartMoved
 from gnomon.stores.postgres.list_query import count_selected, list_page
 from gnomon.stores.postgres.parts import Only
 from gnomon.stores.postgres.rows import Decoder, logged_attempt, plain_success
+from gnomon.stores.postgres.several import every
 
 Fetch = Callable[..., Awaitable[Sequence[Row]]]
 
@@ -47,6 +50,7 @@ class PostgresActions:
     def __init__(self, database: Database, decoder: Decoder) -> None:
         self._database = database
         self._decoder = decoder
+        self._at_homes: dict[int, PostgresActions] = {}
         self._calls = CreateCalls(
             patient=partial(self._create_calls, database.fetch),
             hasty=partial(self._create_calls, database.fetch_hasty),
@@ -64,15 +68,41 @@ class PostgresActions:
             if len(drafts) == 1:
                 return [await self._calls.create(drafts[0], caller)]
             return await self._create_unkeyed(self._database.fetch, drafts, caller)
-        if self._database.parts.has_functions and len(drafts) == 1 and not drafts[0].keyed:
-            return await self._create_there(drafts[0], actor, verb)
+        groups = list(self._database.groups(draft.shard for draft in drafts))
+        parts = await every(
+            groups,
+            lambda group: self._create_part(
+                [drafts[place] for place in group.places], group.shards, actor, verb
+            ),
+        )
         results: list[ChangeResult | None] = [None] * len(drafts)
-        for group in self._database.groups(draft.shard for draft in drafts):
-            chosen = [drafts[place] for place in group.places]
-            part = await self._create(chosen, group.shards, actor, verb)
+        for group, part in zip(groups, parts, strict=True):
             for place, result in zip(group.places, part, strict=True):
                 results[place] = result
         return results
+
+    async def _create_part(
+        self, drafts: Sequence[ActionDraft], shards: Only, actor: str, verb: str
+    ) -> Sequence[ChangeResult | None]:
+        """Where the part lives, if that is reached; if not, or it has moved, through Citus."""
+        there = self._at_home(drafts[0].shard)
+        if there is not None:
+            with suppress(PartMoved):
+                return await there.create(drafts, actor=actor, verb=verb)
+        if self._database.parts.has_functions and len(drafts) == 1 and not drafts[0].keyed:
+            return await self._create_there(drafts[0], actor, verb)
+        return await self._create(drafts, shards, actor, verb)
+
+    def _at_home(self, shard: int) -> PostgresActions | None:
+        """Those of a shard's part, where it lives."""
+        database = self._database.at_home(shard)
+        if database is None:
+            return None
+        part = self._database.parts.of(shard)
+        known = self._at_homes.get(part)
+        if known is None or known._database is not database:  # noqa: SLF001 - it is one of us
+            known = self._at_homes[part] = PostgresActions(database, self._decoder)
+        return known
 
     async def _create_calls(
         self, fetch: Fetch, drafts: Sequence[ActionDraft], caller: CreateCaller

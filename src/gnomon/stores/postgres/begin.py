@@ -213,18 +213,24 @@ class LaneBeginner:
 
     async def confirm(self, attempts: Sequence[BegunAttempt]) -> ConfirmResult:
         """The time is that of the first look: what had come by then has come for all of them."""
-        now: datetime | None = None
         gone, expired = set[UUID](), set[UUID]()
-        for chosen, only in self._database.split(attempts, lambda attempt: attempt.shard):
-            guids = [attempt.guid for attempt in chosen]
-            attempt_ids = [attempt.attempt_id for attempt in chosen]
-            for row in await self._database.fetch("confirm", guids, attempt_ids, *only):
+        times: list[datetime] = []
+        for rows in await every(
+            self._database.split(attempts, lambda attempt: attempt.shard), self._confirm_part
+        ):
+            for row in rows:
                 if row["attempt_id"] is None:
-                    now = now or row["now"]
+                    times.append(row["now"])
                 else:
                     (gone if row["is_gone"] else expired).add(row["attempt_id"])
-        now = now or await read_now(self._database)
+        now = min(times) if times else await read_now(self._database)
         return confirmed(attempts, now, gone=gone, expired=expired)
+
+    async def _confirm_part(self, part: tuple[Sequence[BegunAttempt], Only]) -> Sequence[Row]:
+        chosen, only = part
+        guids = [attempt.guid for attempt in chosen]
+        attempt_ids = [attempt.attempt_id for attempt in chosen]
+        return await self._database.fetch("confirm", guids, attempt_ids, *only)
 
 
 def _looked_at(demand: BeginRequest) -> int:

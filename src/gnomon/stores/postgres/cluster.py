@@ -13,6 +13,7 @@ from gnomon.contracts.store import Finding
 from gnomon.model.errors import ConfigurationError, InvalidRequest
 from gnomon.queries import in_schema
 from gnomon.stores.postgres.connection import PoolSession, Row, Session
+from gnomon.stores.postgres.nodes import HOLD
 from gnomon.stores.postgres.parts import ON_NODES
 
 # Which tables each migration made: those by shard, and those that every node has whole.
@@ -162,7 +163,7 @@ async def distribute(session: PoolSession, schema: str, versions: Iterable[int])
 async def make_functions(session: Session, schema: str) -> None:
     """What nodes do by themselves, unless it is there. Only the coordinator can make it, and who
     does not find it does without."""
-    name = in_schema(f"/*schema*/{ON_NODES}", schema)
+    name, hold = (in_schema(f"/*schema*/{name}", schema) for name in (ON_NODES, HOLD))
     (entry,) = await session.fetch("cluster_entry")
     (known,) = await session.fetch("cluster_functions", name)
     if entry["is_coordinator"] and not known["found"]:
@@ -170,6 +171,11 @@ async def make_functions(session: Session, schema: str) -> None:
         await session.fetch("cluster_function_hide")
         beside = in_schema(f"/*schema*/{BESIDE}", schema)
         await session.fetch("cluster_function_place", name, beside)
+    (known,) = await session.fetch("cluster_functions", hold)
+    if entry["is_coordinator"] and not known["found"]:
+        await session.fetch("cluster_hold_make")
+        await session.fetch("cluster_hold_hide")
+        await session.fetch("cluster_hold_place", hold)
 
 
 async def _parts_wanted(session: Session) -> int:

@@ -21,80 +21,55 @@ from collections.abc import (
     Coroutine,
     Iterable,
     Iterator,
-    Mapping,
     Sequence,
 )
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from datetime import datetime, timedelta
-from types import MappingProxyType
-from typing import Any, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar
+from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar
 
 import asyncpg
 
 from gnomon.contracts.observer import Observer
-from gnomon.model.errors import BugError, StoreUnavailable, check
+from gnomon.model.errors import BugError, GnomonError, StoreUnavailable, check
 from gnomon.queries import in_schema, statements_of
 from gnomon.stores.postgres.cancelled import ended_if_cancelled, stay_cancelled
-from gnomon.stores.postgres.errors import Connection, RowHeld, doubted_commits, translated_errors
-from gnomon.stores.postgres.known_types import KnowingConnection
+from gnomon.stores.postgres.errors import (
+    DRIVER_ERRORS,
+    Connection,
+    PartMoved,
+    RowHeld,
+    doubted_commits,
+    is_cut_off,
+    translated_errors,
+)
 from gnomon.stores.postgres.migrations import VERSION
+from gnomon.stores.postgres.nodes import GONE, HOLD, Home, Nodes, homes_of
 from gnomon.stores.postgres.parts import ON_NODES, PARTED_LIKE, Only, Parts, only_these
+from gnomon.stores.postgres.pools import (
+    COMMON_SETTINGS,
+    CONNECT_TIMEOUT_S,
+    HELD_MS,
+    SILENCE_S,
+    Pool,
+    Pools,
+    SessionSettings,
+    close_pool,
+    open_node,
+    open_pools,
+    said_locally,
+    settings_for,
+)
 from gnomon.stores.postgres.texts import OLDEST, Texts, catalogue, texts_of
 
-STATEMENT_TIMEOUT_MS = 5_000  # less than half a lease: who is stuck must notice before it is lost
-WIDE_TIMEOUT_MS = 60_000
-SILENCE_S = 5.0  # the client's own patience, beyond the server's: it may have vanished silently
-CONNECT_TIMEOUT_S = 5.0
-HELD_MS = 50  # how long a verb of a caller's waits for a row that somebody holds: see `insist`
 HELD_MS_MAX = 4_500  # and then in all: a little less than a statement may take
 WAITING_PART = 2  # of the connections for verbs, one in so many may be used for waiting
 ACQUIRE_TIMEOUT_S = 10.0
-STATEMENTS_CACHED = 512  # more than there are texts: each is prepared once per connection
-LEASE_POOL_SIZE = 2
-WIDE_POOL_SIZE = 3
-CLOSE_TIMEOUT_S = 2.0
-
 P = ParamSpec("P")
 T = TypeVar("T")
 
 # How long the statements of the present call may wait for a row; 0: as their pool says.
 _patience_ms: ContextVar[int] = ContextVar("patience_ms", default=0)
-
-_COMMON_SETTINGS = {
-    "application_name": "gnomon",
-    "timezone": "UTC",
-    "default_transaction_isolation": "read committed",
-    "idle_in_transaction_session_timeout": str(STATEMENT_TIMEOUT_MS),
-    "statement_timeout": str(STATEMENT_TIMEOUT_MS),
-    "jit": "off",
-}
-NARROW_SETTINGS: Mapping[str, str] = MappingProxyType(
-    {
-        **_COMMON_SETTINGS,
-        "enable_seqscan": "off",
-        "enable_hashjoin": "off",
-        "enable_mergejoin": "off",
-        "enable_bitmapscan": "off",
-        "enable_material": "off",
-        "enable_memoize": "off",  # every key is looked up once
-        "plan_cache_mode": "force_generic_plan",
-    }
-)
-WIDE_SETTINGS: Mapping[str, str] = MappingProxyType(
-    {
-        **_COMMON_SETTINGS,
-        "statement_timeout": str(WIDE_TIMEOUT_MS),
-        "max_parallel_workers_per_gather": "0",  # they may take long, but not all processors
-    }
-)
-# A plan for any parameter cannot be sent to the node of one shard; and whoever looks for tables in
-# the catalogue is to find those of the shards too.
-ON_CITUS: Mapping[str, str] = MappingProxyType(
-    {"plan_cache_mode": "auto", "citus.override_table_visibility": "off"}
-)
-
-Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 
 
 class Row(Protocol):
@@ -124,31 +99,6 @@ class Group(NamedTuple):
 
     shards: Only  # the last argument of a shard-local statement
     places: Sequence[int]  # where the things stand in the caller's list
-
-
-class Pools(NamedTuple):
-    """The connections of a process, by what they are for."""
-
-    leases: Pool
-    work: Pool
-    verbs: Pool
-    wide: Pool
-
-
-class SessionSettings(NamedTuple):
-    """What the sessions of a pool are set to."""
-
-    narrow: Mapping[str, str]
-    verbs: Mapping[str, str]
-    wide: Mapping[str, str]
-
-
-def settings_for(*, is_citus: bool) -> SessionSettings:
-    """As the database is one machine or several."""
-    more = ON_CITUS if is_citus else {}
-    narrow = {**NARROW_SETTINGS, **more}
-    verbs = {**narrow, "lock_timeout": str(HELD_MS)}
-    return SessionSettings(narrow, verbs, {**WIDE_SETTINGS, **more})
 
 
 def insisting(
@@ -189,11 +139,14 @@ class Database:
         self._pools = pools
         self._settings = settings
         self._by_index = {
-            name: value for name, value in settings.narrow.items() if name not in _COMMON_SETTINGS
+            name: value for name, value in settings.narrow.items() if name not in COMMON_SETTINGS
         }
         self._narrow = pools.verbs
         self._waiting = asyncio.Semaphore(max(1, pool_size // WAITING_PART))
         self._prepared = prepared
+        self._nodes: Nodes | None = None
+        self._home: Home | None = None  # the one part that this is about, at its node
+        self._at_homes: dict[int, Database] = {}
         self._shard_count = 0
         self.installation_id: object = None  # known when the installation was opened
 
@@ -211,7 +164,40 @@ class Database:
     def _over(self, narrow: Pool) -> Database:
         other = copy.copy(self)
         other._narrow = narrow  # noqa: SLF001 - it is one of us
+        other._at_homes = {}  # noqa: SLF001
         return other
+
+    def use_nodes(self, nodes: Nodes) -> None:
+        """Ask parts for what they have where they live, as far as that is reached."""
+        self._nodes = nodes
+
+    @property
+    def is_through_citus(self) -> bool:
+        """Whether some of what workers do is planned by Citus, and dear."""
+        is_all_at_home = self._nodes is not None and self._nodes.are_all_reached
+        return self.parts.is_citus and not self.many_shards and not is_all_at_home
+
+    def at_home(self, shard: int) -> Database | None:
+        """The part of a shard, at the node where it lives: all that it has is like a database of
+        one machine. None: this process does not reach it, or there is no such thing."""
+        if self._nodes is None or self._home is not None:
+            return None
+        home = self._nodes.home(self.parts.of(shard))
+        if home is None:
+            return None
+        there = self._at_homes.get(home.part)
+        if there is None or there._home is not home:  # noqa: SLF001 - it is one of us
+            there = self._at_homes[home.part] = self._over(self._pool_at(home, self._nodes))
+            there.many_shards = True
+            there.queries = self._nodes.texts(home)
+            there._home = home  # noqa: SLF001
+        return there
+
+    def _pool_at(self, home: Home, nodes: Nodes) -> Pool:
+        pool: Pool = getattr(
+            nodes.pools(home), "work" if self._narrow is self._pools.work else "verbs"
+        )
+        return pool
 
     async def insist(self, call: Callable[[], Awaitable[T]]) -> T:
         """Perform one transaction. If somebody holds a row of it, it is tried once more, and waits
@@ -254,7 +240,7 @@ class Database:
         """A statement that was put together: listings. They go through an index in its order, as
         far as they must; a planner that has the choice may read all of it and sort."""
         async with self._session(self._pools.wide, operation, whole=True) as session:
-            await session.connection.execute(_said_locally(self._by_index))
+            await session.connection.execute(said_locally(self._by_index))
             rows: Sequence[Row] = await session.connection.fetch(sql, *args)
             return rows
 
@@ -282,6 +268,7 @@ class Database:
         """A connection for a while, in a transaction if it is to be `whole`. An error of the
         driver leaves as one of ours."""
         relied = self.parts.may_be_wrong
+        whole = whole or self._home is not None
         try:
             with translated_errors(operation, expected=VERSION):
                 async with pool.acquire(timeout=ACQUIRE_TIMEOUT_S) as connection:
@@ -296,12 +283,18 @@ class Database:
             raise
         except BugError as exc:
             code = getattr(exc.__cause__, "sqlstate", None)
+            if code in GONE and self._nodes is not None and self._home is not None:
+                self._nodes.forget(self._home)
+                self._note_unavailable(operation)
+                raise PartMoved(f"{operation}: {exc}; nothing was done, safe to repeat") from exc
             if not (why := self.parts.excuse(code, relied=relied)):
                 raise
             self._note_unavailable(operation)
             raise StoreUnavailable(f"{why}; safe to repeat: {exc}") from exc
-        except StoreUnavailable:
+        except StoreUnavailable as exc:
             self._note_unavailable(operation)
+            if self._home is not None and self._nodes is not None and is_cut_off(exc.__cause__):
+                self._nodes.lose(self._home)
             raise
 
     def _note_unavailable(self, operation: str) -> None:
@@ -313,6 +306,10 @@ class Database:
         """Behind a pooler the next statement may be performed by another session, so there even a
         single one needs its transaction, and the settings are said in each."""
         patience_ms = _patience_ms.get()
+        if self._home is not None:
+            async with _held(connection, self._home.hold(self.schema), patience_ms):
+                yield PoolSession(connection, self.queries)
+            return
         if self._prepared:
             async with connection.transaction():
                 session = PoolSession(connection, self.queries)
@@ -325,7 +322,7 @@ class Database:
         if patience_ms:
             settings = {**settings, "lock_timeout": str(patience_ms)}
         async with connection.transaction(isolation="read_committed"):
-            await connection.execute(_said_locally(settings))
+            await connection.execute(said_locally(settings))
             yield PoolSession(connection, self.queries)
 
     async def shard_count(self, session: Session | None = None) -> int:
@@ -346,6 +343,34 @@ class Database:
             )
             self.parts.learn({row["shard_id"]: row["part"] for row in rows})
             self.parts.has_functions = known["found"]
+
+    async def learn_homes(self) -> None:
+        """Ask Citus where its parts live, and see which of those nodes answer here."""
+        nodes, is_known = self._nodes, self.parts.may_be_wrong
+        if nodes is None or not is_known:
+            return
+        hold, table = (in_schema(f"/*schema*/{name}", self.schema) for name in (HOLD, PARTED_LIKE))
+        (known,) = await self.fetch("cluster_functions", hold)
+        (ours,) = await self.fetch("cluster_here")
+        if not known["found"]:  # `migrate` has not been here since there is such a thing
+            return
+        homes = homes_of(await self.fetch("cluster_homes", table, self.schema))
+
+        async def is_ours(connection: Connection, home: Home) -> bool:
+            row = await connection.fetchrow(self.queries["cluster_here"])
+            await connection.execute(home.hold(self.schema))  # whether it may, and can be held
+            return row is not None and tuple(row) == (ours["id"], home.node.group)
+
+        await nodes.learn(homes, is_ours)
+
+    def learn_homes_soon(self) -> None:
+        """The same beside all else, if some are not reached."""
+        if self._nodes is not None:
+            self._nodes.ask_soon(self._learn_homes_if_possible)
+
+    async def _learn_homes_if_possible(self) -> None:
+        with suppress(GnomonError):
+            await self.learn_homes()
 
     def groups(self, shards: Iterable[int]) -> Iterator[Group]:
         """How to split work over transactions: all in one, or on Citus one part in each."""
@@ -378,7 +403,8 @@ class Database:
 
     async def close(self) -> None:
         """Give the connections back, politely for a moment."""
-        await asyncio.gather(*map(_close, self._pools))
+        others = [] if self._nodes is None else await self._nodes.close()
+        await asyncio.gather(*map(close_pool, [*self._pools, *others]))
 
 
 class PoolSession:
@@ -409,16 +435,19 @@ class PoolSession:
         await self.fetch("limit_statement", str(int(patience_s * 1000)))
 
 
-def _said_locally(settings: Mapping[str, str]) -> str:
-    """Settings for one transaction, in one message."""
-    return "".join(f"SET LOCAL {name} = '{value}';" for name, value in settings.items())
-
-
-async def _close(pool: Pool) -> None:
+@asynccontextmanager
+async def _held(connection: Connection, hold: str, patience_ms: int) -> AsyncIterator[None]:
+    """A transaction at the node of a part, which stays there until the end: begun and held in one
+    message. Who is cancelled ends the connection, and so asks for nothing more."""
+    patience = said_locally({"lock_timeout": str(patience_ms)}) if patience_ms else ""
     try:
-        await asyncio.wait_for(pool.close(), CLOSE_TIMEOUT_S)
-    except (TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
-        pool.terminate()
+        await connection.execute(f"BEGIN; {patience}{hold}")
+        yield
+    except Exception:
+        with suppress(*DRIVER_ERRORS):  # the connection is gone, and the transaction with it
+            await connection.execute("ROLLBACK")
+        raise
+    await connection.execute("COMMIT")
 
 
 async def open_database(
@@ -436,8 +465,8 @@ async def open_database(
     with translated_errors("open", expected=VERSION):
         is_citus = await _is_citus(dsn)
         settings = settings_for(is_citus=is_citus)
-        pools = await _open_pools(dsn, settings, size=pool_size, prepared=prepared)
-    return Database(
+        pools = await open_pools(dsn, settings, size=pool_size, prepared=prepared)
+    database = Database(
         pools,
         settings,
         schema=schema,
@@ -447,6 +476,9 @@ async def open_database(
         parts=Parts(is_citus=is_citus, count=parts),
         observer=observer,
     )
+    if is_citus and prepared and not database.many_shards:
+        database.use_nodes(Nodes(functools.partial(open_node, dsn, size=pool_size), schema))
+    return database
 
 
 async def _is_citus(dsn: str) -> bool:
@@ -458,41 +490,3 @@ async def _is_citus(dsn: str) -> bool:
             return bool(await connection.fetchval(catalogue()["has_citus"].sql))
     finally:
         connection.terminate()
-
-
-async def _open_pools(dsn: str, settings: SessionSettings, *, size: int, prepared: bool) -> Pools:
-    """None of them connects before it is used."""
-    narrow, verbs, wide = settings
-    return Pools(
-        leases=await open_pool(dsn, narrow, size=LEASE_POOL_SIZE, prepared=prepared),
-        work=await open_pool(dsn, narrow, size=size, prepared=prepared),
-        verbs=await open_pool(dsn, verbs, size=size, prepared=prepared),
-        wide=await open_pool(dsn, wide, size=WIDE_POOL_SIZE, prepared=prepared),
-    )
-
-
-async def open_pool(dsn: str, settings: Mapping[str, str], *, size: int, prepared: bool) -> Pool:
-    """A pool that connects when needed and again after the server was away.
-
-    Behind a pooler in transaction mode neither prepared statements nor settings of a session can
-    be used: without `prepared` there are none, and each transaction says its settings itself.
-    """
-    pool: Pool = await asyncpg.create_pool(
-        dsn,
-        min_size=0,
-        max_size=size,
-        max_queries=10_000_000,  # a connection need not be renewed for its age in queries
-        max_inactive_connection_lifetime=300.0,
-        reset=_no_reset,
-        timeout=CONNECT_TIMEOUT_S,
-        command_timeout=int(settings["statement_timeout"]) / 1000 + SILENCE_S,
-        statement_cache_size=STATEMENTS_CACHED if prepared else 0,
-        max_cached_statement_lifetime=0,
-        server_settings=dict(settings) if prepared else {"application_name": "gnomon"},
-        connection_class=KnowingConnection,
-    )
-    return pool
-
-
-async def _no_reset(_connection: object) -> None:
-    """Nothing of ours outlives its transaction, so nothing needs undoing between two uses."""

@@ -40,6 +40,7 @@ TRANSIENT = frozenset(
 )
 SETTINGS = frozenset({"28", "3D000", "42501", "22023"})  # password, database, rights, a setting
 NO_SCHEMA = frozenset({"42P01", "3F000", "42703"})  # no such table, schema, column
+STOPPED = frozenset({"57014"})  # the statement alone: cancelled, or out of time
 BAD_VALUE = frozenset({"22"})  # a text or number that cannot be stored
 
 DRIVER_ERRORS: tuple[type[Exception], ...] = (
@@ -52,6 +53,18 @@ DRIVER_ERRORS: tuple[type[Exception], ...] = (
 
 class RowHeld(StoreUnavailable):
     """Somebody's open transaction has locked what is asked for."""
+
+
+class PartMoved(StoreUnavailable):
+    """What is asked for lives on another node by now. Nothing was done."""
+
+
+def is_cut_off(cause: BaseException | None) -> bool:
+    """Whether an error of the driver says that the server is not reached, or not up."""
+    if not isinstance(cause, DRIVER_ERRORS):
+        return False
+    code = getattr(cause, "sqlstate", None)
+    return code is None or (code[:2] in ("08", "57") and code not in STOPPED)
 
 
 @contextmanager

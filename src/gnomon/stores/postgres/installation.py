@@ -170,6 +170,7 @@ class PostgresInstallation:
             raise SchemaMismatch(found=row["floor"], expected=VERSION)
         self._database.installation_id = row["id"]
         await self._database.learn_parts()
+        await self._database.learn_homes()
         return Installation(
             id=row["id"],
             shard_count=row["shard_count"],

@@ -24,6 +24,7 @@ ARRAYS = MappingProxyType(
         1005: ("int2", 21),
         1007: ("int4", 23),
         1009: ("text", 25),
+        1010: ("tid", 27),
         1015: ("varchar", 1043),
         1016: ("int8", 20),
         1021: ("float4", 700),

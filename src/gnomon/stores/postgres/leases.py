@@ -73,6 +73,7 @@ class PostgresLeases:
     ) -> HeartbeatResult:
         """A part at a time, then what every node has: one that is away costs its own shards."""
         await self._database.learn_parts()
+        self._database.learn_homes_soon()
         prolonged = await those_at_hand(
             self._database.groups(holding.shard for holding in holdings),
             lambda group: self._database.fetch(

@@ -30,7 +30,7 @@ class Parts:
     count, where there is no Citus to ask, all shards as so many parts."""
 
     def __init__(self, *, is_citus: bool, count: int = 0) -> None:
-        self._is_citus = is_citus
+        self.is_citus = is_citus
         self._count = 0 if is_citus else count
         self._parts: dict[int, int] = {}
         self.has_functions = False  # see `ON_NODES`
@@ -38,7 +38,7 @@ class Parts:
     @property
     def are_known(self) -> bool:
         """Or there is nobody to ask."""
-        return bool(self._parts) or not self._is_citus
+        return bool(self._parts) or not self.is_citus
 
     def learn(self, parts: Mapping[int, int]) -> None:
         """By shard, any number that its part has alone, from 0."""
@@ -56,7 +56,7 @@ class Parts:
         if sqlstate == REFUSED and relied:
             self._parts = {}
             return "parts were cut anew"
-        if sqlstate == NODE_LOST and self._is_citus:
+        if sqlstate == NODE_LOST and self.is_citus:
             return "a node of the cluster did not do it"
         return ""
 

@@ -15,8 +15,9 @@ import asyncpg
 from gnomon.clock import wait_set
 from gnomon.contracts.clock import Clock, Entropy
 from gnomon.model.errors import GnomonError
-from gnomon.stores.postgres.connection import CONNECT_TIMEOUT_S, Database
+from gnomon.stores.postgres.connection import Database
 from gnomon.stores.postgres.errors import DRIVER_ERRORS
+from gnomon.stores.postgres.pools import CONNECT_TIMEOUT_S
 
 GATHER_S = 0.005
 PAYLOAD_BYTES_MAX = 7_999  # PostgreSQL takes less than 8000

@@ -46,6 +46,54 @@ WHERE EXISTS (
     WHERE p.logicalrelid = $1::text::regclass AND p.partmethod = 'h'
 );
 
+-- name: cluster_homes global
+-- On which node each part of an installation lives, and what its tables are called there.
+-- $1 the table that the others live beside, $2 schema
+SELECT base.shardid AS part, n.groupid, n.nodename, n.nodeport, c.relname AS name,
+    shard_name(s.logicalrelid, s.shardid) AS shard_table
+FROM pg_dist_shard AS base
+JOIN pg_dist_partition AS home ON home.logicalrelid = base.logicalrelid
+JOIN pg_dist_placement AS p ON p.shardid = base.shardid
+JOIN pg_dist_node AS n ON n.groupid = p.groupid AND n.noderole = 'primary'
+JOIN pg_dist_partition AS beside ON beside.colocationid = home.colocationid
+JOIN pg_dist_shard AS s
+    ON s.logicalrelid = beside.logicalrelid AND s.shardminvalue = base.shardminvalue
+JOIN pg_class AS c ON c.oid = s.logicalrelid AND NOT c.relispartition
+JOIN pg_namespace AS m ON m.oid = c.relnamespace AND m.nspname = $2::text
+WHERE base.logicalrelid = $1::text::regclass AND home.partmethod = 'h';
+
+-- name: cluster_here global
+-- Whose installation a connection to a node leads to, and which node that is.
+SELECT i.id, (SELECT g.groupid FROM pg_dist_local_group AS g) AS groupid
+FROM /*schema*/installation AS i;
+
+-- name: cluster_hold_make global
+-- What each transaction at a part's own node begins with: the lock that Citus takes for whoever writes
+-- there (5: shared by them, refused to who moves or cuts the part), until the end; and then a
+-- look, with a snapshot of its own, whether the part is still here.
+CREATE FUNCTION /*schema*/hold_part(its_part bigint, its_group int) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_catalog.lock_shard_metadata(5, ARRAY[its_part]);
+    IF NOT EXISTS (
+        SELECT 1 FROM pg_catalog.pg_dist_placement AS p
+        JOIN pg_catalog.pg_dist_local_group AS g ON g.groupid = p.groupid
+        WHERE p.shardid = its_part AND p.groupid = its_group
+    ) THEN
+        RAISE EXCEPTION 'part % does not live here', its_part USING ERRCODE = 'GN001';
+    END IF;
+END
+$$;
+
+-- name: cluster_hold_hide global
+-- It is the engine's own, like the tables.
+REVOKE ALL ON FUNCTION /*schema*/hold_part FROM PUBLIC;
+
+-- name: cluster_hold_place global
+-- On every node, each by itself.
+-- $1 the function's qualified name
+SELECT create_distributed_function($1::text::regproc::regprocedure);
+
 -- name: cluster_size global
 -- how many nodes may have parts of tables.
 SELECT count(*) AS nodes
