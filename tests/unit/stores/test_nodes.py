@@ -113,6 +113,23 @@ async def test_who_does_not_answer_is_asked_through_citus() -> None:
     assert [HERE, THERE] == cluster.opened, "its connections are opened once"
 
 
+async def test_it_is_told_once_how_many_parts_are_reached() -> None:
+    """An operator must see that all goes through Citus, for nobody else notices."""
+    cluster = Cluster(HERE)
+    nodes = Nodes(cluster.open, "gnomon")
+    homes = [home(70, HERE), home(71, THERE)]
+    await nodes.learn(homes, is_ours)
+    assert (1, 2) == nodes.news()
+    await nodes.learn(homes, is_ours)
+    assert nodes.news() is None
+
+    cluster.answering.add(THERE)
+    await nodes.learn(homes, is_ours)
+    assert (2, 2) == nodes.news()
+    nodes.lose(homes[0])
+    assert (1, 2) == nodes.news()
+
+
 async def test_another_database_at_the_same_place_is_not_ours() -> None:
     """An address may lead somebody else than Citus elsewhere."""
     nodes = Nodes(Cluster(HERE).open, "gnomon")

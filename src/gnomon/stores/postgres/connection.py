@@ -362,6 +362,9 @@ class Database:
             return row is not None and tuple(row) == (ours["id"], home.node.group)
 
         await nodes.learn(homes, is_ours)
+        if news := nodes.news():
+            reached, count = news
+            self.observer.event("store_parts_reached", reached=reached, parts=count)
 
     def learn_homes_soon(self) -> None:
         """The same beside all else, if some are not reached."""

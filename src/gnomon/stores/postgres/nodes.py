@@ -100,6 +100,7 @@ class Nodes:
         self._texts: dict[int, Texts] = {}
         self._pools: dict[Node, NodePools] = {}
         self._all_parts = 0
+        self._told = (0, 0)  # parts that are reached, and all of them
         self._learning = asyncio.Lock()  # or two who learn at once connect twice
         self._asked_at: float | None = None
         self._asking: asyncio.Task[None] | None = None
@@ -108,6 +109,14 @@ class Nodes:
     def are_all_reached(self) -> bool:
         """Whether no part is asked for through Citus."""
         return 0 < self._all_parts <= len(self._homes)
+
+    def news(self) -> tuple[int, int] | None:
+        """Of how many parts' nodes how many are reached, if that has changed since it was told."""
+        now = len(self._homes), self._all_parts
+        if now == self._told:
+            return None
+        self._told = now
+        return now
 
     def home(self, part: int) -> Home | None:
         return self._homes.get(part)
