@@ -122,7 +122,8 @@ def _sqlite_step(
         )
         connection.executemany(
             "INSERT INTO entity_change (shard_id, entity_key, epoch, version, depth, at, root, "
-            f"author, paths) VALUES (?, ?, 1, {step + 1}, 1, 1, zeroblob(16), 'stage:s1', '[\"s1\"]')",
+            "author, paths) "
+            f"VALUES (?, ?, 1, {step + 1}, 1, 1, zeroblob(16), 'stage:s1', '[\"s1\"]')",
             keys,
         )
         connection.executemany(
