@@ -122,7 +122,8 @@ def _sqlite_step(
         )
         connection.executemany(
             "INSERT INTO entity_change (shard_id, entity_key, epoch, version, depth, at, root, "
-            f"author, paths) VALUES (?, ?, 1, {step + 1}, 1, 1, x'07', 'stage:s1', '[\"s1\"]')",
+            "author, paths) "
+            f"VALUES (?, ?, 1, {step + 1}, 1, 1, zeroblob(16), 'stage:s1', '[\"s1\"]')",
             keys,
         )
         connection.executemany(
@@ -133,7 +134,7 @@ def _sqlite_step(
         connection.executemany(
             "INSERT INTO stage_queue (shard_id, entity_key, stage, lane, status, ready_at, "
             "first_at, seq, depth, root, reasons) "
-            f"VALUES (?, ?, 's{step + 1}', 0, 'ready', 1, 1, 1, 0, x'07', "
+            f"VALUES (?, ?, 's{step + 1}', 0, 'ready', 1, 1, 1, 0, zeroblob(16), "
             "'[\"change v1 by user: everything\"]')",
             keys,
         )

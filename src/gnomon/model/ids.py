@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from functools import lru_cache
 from typing import NamedTuple, NewType
 from uuid import UUID, uuid5
 
@@ -56,8 +57,13 @@ class EntityKey(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> EntityKey:
         """Out of the text."""
-        kind, entity_id = text.split("/")
-        return cls(kind, entity_id)
+        return _parsed_key(text)
+
+
+@lru_cache(8_192)  # each stage is shown the same few again
+def _parsed_key(text: str) -> EntityKey:
+    kind, entity_id = text.split("/")
+    return EntityKey(kind, entity_id)
 
 
 def entity_kind(text: object) -> str:

@@ -130,8 +130,9 @@ class LocalStage:
     @watched(_holder_of)
     async def process(self, views: Sequence[StageInput]) -> Sequence[Answer]:
         items: list[EntityView[Any, Any] | Exception] = []
+        attempt = AttemptBoundary(Exception)
         for view in views:
-            with AttemptBoundary(Exception) as attempt:  # `migrate` is the user's
+            with attempt:  # `migrate` is the user's
                 entity = view.loaded.to_process(self.info.name, self._entities)
                 items.append(self._view(view, entity))
             if attempt.error is not None:
@@ -139,7 +140,7 @@ class LocalStage:
         good = [item for item in items if isinstance(item, EntityView)]
         answers = iter(await self._call(good))
         return [
-            item if isinstance(item, Exception) else self._result_of(next(answers))
+            item if isinstance(item, Exception) else self._result_of(next(answers), attempt)
             for item in items
         ]
 
@@ -158,14 +159,16 @@ class LocalStage:
             raise ValueError(f"process_many answered {told} for {len(items)} entities")
         return answers
 
-    def _result_of(self, answer: object) -> Answer:
-        with AttemptBoundary(Exception) as attempt:
+    def _result_of(self, answer: object, attempt: AttemptBoundary[Exception]) -> Answer:
+        with attempt:
             done = check_done(answer)
             if isinstance(done, Exception):
                 return done
             if done is None:
                 return Update()
-            state = KEEP if done.state is KEEP else self._states.encode(done.state)
+            if done.state is KEEP:
+                return done
+            state = self._states.encode(done.state)
             return Update(patch=done.patch, state=state, wake=done.wake, note=done.note)
         error = attempt.failure
         return WrongAnswerError(str(error)) if isinstance(error, InvalidRequest) else error

@@ -30,6 +30,7 @@ class Capacity:
     rate_limit: float | None = None  # likewise, a second
     granted: int | None = None  # of them, what this process may use; None: by its share
     granted_until: float = 0.0
+    used_at: float = -math.inf  # when the last call began
     _outages: int = 0
     _bucket: TokenBucket = field(
         default_factory=lambda: TokenBucket(0.0, 1.0, tokens=1.0, filled_at=0.0)
@@ -94,9 +95,10 @@ class Capacity:
             return now
         return now + self._bucket.wait_s(now)
 
-    def began(self, entities: int) -> None:
+    def began(self, entities: int, now: float) -> None:
         """A call began; a rate counts entities, and a call may carry many."""
         self.running += 1
+        self.used_at = now
         if self.rate is not None:  # without one nothing is owed when one is set later
             self._bucket.tokens -= entities
 

@@ -73,6 +73,7 @@ class ChangeRouter:
         self._depth_max = depth_max
         self._grain_s = grain.total_seconds()
         self._buckets = Buckets(len(stages))
+        self._attempt = AttemptBoundary(Exception)  # of one ask at a time
         self._breakers: defaultdict[str, AskBreaker] = defaultdict(AskBreaker)
 
     def relearn(self) -> None:
@@ -195,12 +196,14 @@ class ChangeRouter:
         name = info.name
         breaker, began = self._breakers[name], self._clock.monotonic()
         answer: bool | Wake = False
-        with AttemptBoundary(Exception) as attempt:
+        attempt = self._attempt
+        with attempt:
             answer = self._here[name].ask(view)
         if attempt.error is not None:  # queued anyway
             breaker.count(began, failed=True)
             self._observer.count("stage_asks", stage=name, answer="failed")
-            said = f"{type(attempt.error).__name__}: {attempt.error}"
+            error = attempt.release()
+            said = f"{type(error).__name__}: {error}"
             reason = cut(f"{ASK_FAILED}: {said}", REASON_CHARS_MAX)
             delay = timedelta(seconds=breaker.pause_s(began))
             return self._ready(info, change, reason, lane=lane, delay=delay)

@@ -46,6 +46,25 @@ class ClockReading(NamedTuple):
     time: datetime
 
 
+class CallRoom:
+    """The room of one call of a stage. It is left as soon as the stage has answered: to write what
+    it said is no call, and the next one need not wait for that."""
+
+    __slots__ = ("_is_taken", "_left", "_pipeline")
+
+    def __init__(self, pipeline: StagePipeline, left: Callable[[StagePipeline], None]) -> None:
+        self._pipeline = pipeline
+        self._left = left
+        self._is_taken = True
+
+    def leave(self) -> None:
+        """Once, however often it is said."""
+        if self._is_taken:
+            self._is_taken = False
+            self._pipeline.capacity.ended()
+            self._left(self._pipeline)
+
+
 class StageClaims:
     """What the stages of this process have in hand."""
 
@@ -76,6 +95,7 @@ class StageClaims:
         self.pipelines = {pipeline.stage.info.name: pipeline for pipeline in pipelines}
         self._tasks: dict[asyncio.Task[None], None] = {}  # in order, as the slots of attempts
         self._busy: set[str] = set()  # entities that a stage works on, or is about to
+        self._wanting: set[str] = set()  # stages of this process, of the changes asked about last
         self._freed = 0  # how often some of them were: what was looked for before may be there now
         self._is_draining = False
 
@@ -90,6 +110,17 @@ class StageClaims:
     def in_hand(self) -> int:
         """Calls on their way, and what else was begun here."""
         return len(self._tasks)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether more changes could not be followed up at once: saves wait for the store, or none
+        of the stages that wanted the last ones has room."""
+        if self._runs.is_behind:
+            return True
+        now, wanting = self._moment(), [self.pipelines[name] for name in self._wanting]
+        return bool(wanting) and not any(
+            pipeline.may_follow(*now, self._config.claim_ahead) for pipeline in wanting
+        )
 
     def begin(self, call: Coroutine[Any, Any, None], name: str) -> None:
         """Let it go on by itself; it is waited for like a call."""
@@ -133,23 +164,27 @@ class StageClaims:
     ) -> None:
         """The stages were asked about these, and rows were made for what they want."""
         now, followers = self._moment(), list[ClaimedEntity]()
+        rooms = self._rooms(now)
+        names = {enqueue.stage for answer in answers for enqueue in answer.enqueues}
+        self._wanting = names & self.pipelines.keys()
         for change, answer, rows in zip(changed, answers, made, strict=True):
             if rows is None:
                 continue
             claims = claims_after_asking(change, answer.enqueues, rows)
             is_busy = change.entity.key in self._busy
-            followers += self._followers(claims, answer.enqueues, now, is_busy=is_busy)
+            followers += self._followers(claims, answer.enqueues, now, rooms, is_busy=is_busy)
         self._follow(followers, now)
 
     def _after_saves(self, pipeline: StagePipeline, saved: Sequence[SavedRun]) -> None:
         """What follows from commits of ours, at once or later."""
         now, followers = self._moment(), list[ClaimedEntity]()
+        rooms = self._rooms(now)
         is_busy = pipeline.stage.info.alongside  # with some other stage, perhaps
         for claim, commit, answer in saved:
-            if any(isinstance(part.wake, datetime) for part in commit.parts):
+            if _sets_timer(commit):
                 self.is_stale = True
             claims = claims_after_save(claim, commit, answer.made) if answer.made else ()
-            followers += self._followers(claims, commit.enqueues, now, is_busy=is_busy)
+            followers += self._followers(claims, commit.enqueues, now, rooms, is_busy=is_busy)
         self._follow(followers, now)
         if saved:
             self.tell_saved([part for _, commit, _ in saved for part in commit.parts])
@@ -157,11 +192,19 @@ class StageClaims:
     def _moment(self) -> ClockReading:
         return ClockReading(self._clock.monotonic(), self._time.now())
 
+    def _rooms(self, now: ClockReading) -> frozenset[str]:
+        """The stages that may have at once what becomes ready this moment."""
+        ahead = self._config.claim_ahead
+        return frozenset(
+            name for name, pipeline in self.pipelines.items() if pipeline.may_follow(*now, ahead)
+        )
+
     def _followers(
         self,
         claims: Iterable[ClaimedEntity],
         enqueues: Sequence[Enqueue],
         now: ClockReading,
+        rooms: frozenset[str],
         *,
         is_busy: bool,
     ) -> list[ClaimedEntity]:
@@ -170,11 +213,9 @@ class StageClaims:
         chosen: dict[str, ClaimedEntity] = {}
         for claim in claims:
             name = claim.row.stage
-            pipeline = self.pipelines.get(name)
-            if pipeline is None or not pipeline.may_follow(*now, self._config.claim_ahead):
+            if name not in rooms or not self._is_ours_alone(claim):
                 continue
-            if not self._is_ours_alone(claim):
-                continue
+            pipeline = self.pipelines[name]
             if pipeline.stage.info.alongside:
                 chosen[name] = claim
             elif not is_busy and self._comes_first(pipeline, claim):
@@ -194,16 +235,20 @@ class StageClaims:
 
     def _follow(self, claims: Sequence[ClaimedEntity], now: ClockReading) -> None:
         """Take these in: their entities are nobody else's at this moment."""
+        by_stage: dict[str, list[ClaimedEntity]] = {}
         for claim in claims:
-            pipeline = self.pipelines[claim.row.stage]
-            is_full = not pipeline.may_follow(*now, self._config.claim_ahead)  # by those before it
-            if self._is_draining or is_full or not pipeline.capacity.is_open(now.monotonic):
-                pipeline.left(StageLane.MAIN, claim.now)
-                continue
+            by_stage.setdefault(claim.row.stage, []).append(claim)
+        for name, some in by_stage.items():
+            pipeline = self.pipelines[name]
+            left: Sequence[ClaimedEntity] = some
+            if not self._is_draining and pipeline.capacity.is_open(now.monotonic):
+                left = pipeline.take_followers(some, now.monotonic, self._config.claim_ahead)
             if not pipeline.stage.info.alongside:
-                self._busy.add(claim.entity.key)
-            pipeline.take_in(StageLane.MAIN, [claim], now.monotonic)
-        for name in dict.fromkeys(claim.row.stage for claim in claims):
+                taken = some[: len(some) - len(left)]
+                self._busy.update(claim.entity.key for claim in taken)
+            for claim in left:
+                pipeline.left(StageLane.MAIN, claim.now)
+        for name in by_stage:
             self._start(self.pipelines[name])
 
     def tell_enqueued(self, enqueues: Sequence[Enqueue]) -> None:
@@ -328,7 +373,8 @@ class StageClaims:
 
     def _start(self, pipeline: StagePipeline) -> None:
         name = f"stage-{pipeline.stage.info.name}"
-        while pipeline.may_begin(now := self._clock.monotonic()):
+        # What was made must be written: no more is made as long as much of it waits for the store.
+        while not self._runs.is_behind and pipeline.may_begin(now := self._clock.monotonic()):
             batch = pipeline.next_batch(now, self._time.now())
             pipeline.began(batch, now)
             self.begin(self._perform(pipeline, batch), name)
@@ -345,12 +391,14 @@ class StageClaims:
         held = [(claim, self._shards.at(stage, claim.entity.shard)) for claim in claims]
         ours = [(claim, holding) for claim, holding in held if holding is not None]
         saved: list[SavedRun] = []
+        room = CallRoom(pipeline, self._start)
         try:
             with AttemptBoundary(Exception) as attempt:  # its rows are still there
-                await self._call(pipeline, ours, saved)
+                await self._call(pipeline, ours, saved, room.leave)
             if attempt.error is not None:
                 await self._blame(pipeline, ours, attempt.error)
         finally:
+            room.leave()
             pipeline.ended(claims, self._clock.monotonic())
             self._free(pipeline, [claim.entity.key for claim in claims])
             self._after_saves(pipeline, saved)
@@ -364,6 +412,7 @@ class StageClaims:
         pipeline: StagePipeline,
         pairs: Sequence[tuple[ClaimedEntity, HeldShard]],
         saved: list[SavedRun],
+        answered: Callable[[], None],
     ) -> None:
         try:
             if pairs:
@@ -372,6 +421,7 @@ class StageClaims:
                     [claim for claim, _ in pairs],
                     [holding for _, holding in pairs],
                     saved,
+                    answered,
                 )
             pipeline.capacity.went_well()
         except OutageError as exc:
@@ -428,3 +478,9 @@ class StageClaims:
         self._free(pipeline, [claim.entity.key for claim in pipeline.let_go()])
         self.is_stale = True
         self.woken.set()
+
+
+def _sets_timer(commit: Commit) -> bool:
+    return isinstance(commit.wake, datetime) or any(
+        isinstance(part.wake, datetime) for part in commit.then
+    )

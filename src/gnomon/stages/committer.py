@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from gnomon.contracts.store.batches import BATCH_BYTES_MAX, bytes_of
 from gnomon.contracts.store.entities import StateWrite
@@ -16,6 +16,14 @@ Q = TypeVar("Q")
 A = TypeVar("A")
 
 WRITERS = 2  # while one batch is on its way the next one may already leave
+
+
+class _Waiting(NamedTuple, Generic[Q, A]):
+    """Questions that belong together, and who waits for their answers."""
+
+    questions: Sequence[Q]
+    size: int  # in bytes
+    answers: asyncio.Future[Sequence[A]]
 
 
 class Batcher(Generic[Q, A]):
@@ -31,9 +39,15 @@ class Batcher(Generic[Q, A]):
         self._send = send
         self._limit = limit
         self._size_of = size_of  # in bytes: see `BATCH_BYTES_MAX`
-        self._waiting: deque[tuple[Sequence[Q], asyncio.Future[Sequence[A]]]] = deque()
+        self._waiting: deque[_Waiting[Q, A]] = deque()
+        self._count = self._size = 0  # of the questions that wait
         self._senders: set[asyncio.Task[None]] = set()
         self._sending = 0  # senders that will look again; an ended one may still be in the set
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether a whole batch waits for somebody to send it."""
+        return self._count >= self._limit or self._size >= BATCH_BYTES_MAX
 
     async def put(self, question: Q) -> A:
         """Send it with others; its own answer. Errors: those of the call."""
@@ -45,7 +59,10 @@ class Batcher(Generic[Q, A]):
         if not questions:
             return ()
         answers: asyncio.Future[Sequence[A]] = asyncio.get_running_loop().create_future()
-        self._waiting.append((questions, answers))
+        size = sum(map(self._size_of, questions))
+        self._waiting.append(_Waiting(questions, size, answers))
+        self._count += len(questions)
+        self._size += size
         if self._sending < WRITERS:
             self._sending += 1
             sender = asyncio.create_task(self._keep_sending(), name="stage-commits")
@@ -61,33 +78,34 @@ class Batcher(Generic[Q, A]):
         finally:
             self._sending -= 1
 
-    def _next_batch(self) -> list[tuple[Sequence[Q], asyncio.Future[Sequence[A]]]]:
-        batch: list[tuple[Sequence[Q], asyncio.Future[Sequence[A]]]] = []
+    def _next_batch(self) -> list[_Waiting[Q, A]]:
+        batch: list[_Waiting[Q, A]] = []
         count = size = 0
         while self._waiting:
-            questions = self._waiting[0][0]
-            is_full = count + len(questions) > self._limit or size >= BATCH_BYTES_MAX
+            is_full = (
+                count + len(self._waiting[0].questions) > self._limit or size >= BATCH_BYTES_MAX
+            )
             if batch and is_full:
                 break
             batch.append(self._waiting.popleft())
-            count += len(questions)
-            size += sum(map(self._size_of, questions))
+            count += len(batch[-1].questions)
+            size += batch[-1].size
+        self._count -= count
+        self._size -= size
         return batch
 
-    async def _send_batch(
-        self, batch: list[tuple[Sequence[Q], asyncio.Future[Sequence[A]]]]
-    ) -> None:
+    async def _send_batch(self, batch: list[_Waiting[Q, A]]) -> None:
         answers: Sequence[A] = ()
         with AttemptBoundary(Exception) as attempt:  # handed on to all who wait
-            asked = [question for questions, _ in batch for question in questions]
+            asked = [question for waiting in batch for question in waiting.questions]
             answers = await self._send(asked)
         if attempt.error is not None:
-            for _, future in batch:
+            for _, _, future in batch:
                 if not future.done():
                     future.set_exception(attempt.error)
             return
         start = 0
-        for questions, future in batch:
+        for questions, _, future in batch:
             if not future.done():
                 future.set_result(answers[start : start + len(questions)])
             start += len(questions)

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
-from msgspec.structs import replace
-
 from gnomon.contracts.store.entities import Entity, StageState, StateWrite
 from gnomon.contracts.store.queues import (
     ChangedEntity,
@@ -29,13 +27,16 @@ def claims_after_save(
     """Claims of the rows that a commit made. It has a document: else it had no enqueues."""
     states, entity = claim.states, claim.entity
     for part in commit.parts:
-        states, entity = states_after(states, part), entity_after(entity, part, claim.now)
-    held_back = claim.held_back.union(
+        states, entity = states_after(states, part), entity_after(entity, part, made[0].at)
+    held_back = claim.held_back
+    later = [
         enqueue.stage for enqueue in commit.enqueues if enqueue.ready and not enqueue.is_at_once
-    )
+    ]
+    if later:
+        held_back = held_back.union(later)
     for row, others in _fresh_rows(commit.enqueues, made, claim.waiting, entity.key):
         yield ClaimedEntity(
-            entity=replace(entity, changed_at=row.first_at),
+            entity=entity,
             row=row,
             states=states,
             waiting=others,

@@ -208,7 +208,7 @@ class FusedPasses:
         if not chosen or not pipeline.capacity.free(now):
             return
         claims = [fused.claim_for(name) for fused in chosen]
-        pipeline.capacity.began(len(claims))
+        pipeline.capacity.began(len(claims), now)
         try:
             answers = await call(stage, claims)
         except OutageError:  # it is away: its rows wait for it, not what was made before it

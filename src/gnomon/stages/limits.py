@@ -23,6 +23,7 @@ from gnomon.stages.pipeline import StagePipeline
 PACE = AskPace(read_every_s=2.0, denied_s=0.1, pause_min_s=0.0)
 ALIVE_FOR = timedelta(seconds=10)
 TRUST_FOR = timedelta(seconds=7)
+LINGER_S = 2.0  # so long after its last call a stage keeps its part
 
 
 class StageLimits:
@@ -39,6 +40,7 @@ class StageLimits:
     ) -> None:
         self._store = store
         self._pipelines = pipelines
+        self._clock = env.clock
         self._entropy = env.entropy
         self._observer = env.observer
         self._changed = changed
@@ -64,6 +66,7 @@ class StageLimits:
         """Ask until cancelled. Nothing begins before the store has said how much may."""
         for pipeline in self._pipelines.values():
             pipeline.capacity.granted = 0
+            pipeline.capacity.used_at = self._clock.monotonic()  # there may be a lot to do
         await self._write()
         self.limiter.wake()
         await self.limiter.keep_asking()
@@ -109,7 +112,10 @@ class StageLimits:
             pipeline.capacity.rate_limit = None if limit is None else limit.rate
 
     def requests(self) -> dict[LimitKey, LimitRequest]:
-        return {_key(name): _request_of(pipeline) for name, pipeline in self._pipelines.items()}
+        now = self._clock.monotonic()
+        return {
+            _key(name): _request_of(pipeline, now) for name, pipeline in self._pipelines.items()
+        }
 
     def grant(self, answer: Mapping[LimitKey, int], trusted_until: float) -> None:
         for name, pipeline in self._pipelines.items():
@@ -125,10 +131,13 @@ class StageLimits:
             self._changed()
 
 
-def _request_of(pipeline: StagePipeline) -> LimitRequest:
+def _request_of(pipeline: StagePipeline, now: float) -> LimitRequest:
     capacity = pipeline.capacity
-    # One call stays with an idle stage, if there is one for each: what is fresh need not ask.
-    wanted = min(1, capacity.fair_part)
+    # One call stays with an idle stage, if there is one for each: what is fresh need not ask. All
+    # of its part, if it was not idle a moment ago: in a chain each has something now and then, and
+    # what finds no room goes through the queue.
+    was_used = now - capacity.used_at < LINGER_S
+    wanted = capacity.fair_part if was_used else min(1, capacity.fair_part)
     if pipeline.is_waiting or capacity.running:
         wanted = capacity.parallel_all
     if capacity.granted is not None:  # what is not needed is not used from here on

@@ -72,6 +72,17 @@ class ClaimBuffer:
             self._claims.append((claim, size))
             self.size += size
 
+    def add_some(self, claims: Iterable[ClaimedEntity], most: int) -> int:
+        """Add the first of them, as long as there are fewer than `most` and it is no full batch in
+        bytes; how many."""
+        count = 0
+        for claim in claims:
+            if len(self._claims) >= most or self.size >= BATCH_BYTES_MAX:
+                break
+            self.add((claim,))
+            count += 1
+        return count
+
     def take(self, count: int) -> list[ClaimedEntity]:
         """The first ones."""
         taken = [self._claims.popleft() for _ in range(min(count, len(self._claims)))]
@@ -146,6 +157,17 @@ class StagePipeline:
         if claims and lane is StageLane.MAIN:
             self.background.fresh_at = now
 
+    def take_followers(
+        self, claims: Sequence[ClaimedEntity], now: float, ahead: int
+    ) -> Sequence[ClaimedEntity]:
+        """They became ready this moment, where `may_follow` holds. Those for which there is no room
+        any more, by those before them."""
+        count = self._ahead[StageLane.MAIN].add_some(claims, self.capacity.ahead(now, ahead))
+        self.claimed.update(claim.entity.key for claim in claims[:count])
+        if count:
+            self.background.fresh_at = now
+        return claims[count:]
+
     def may_follow(self, now: float, time: datetime, ahead: int) -> bool:
         """Whether what becomes ready this moment may be claimed at once, before others that wait
         in the queue: not if these have waited for long."""
@@ -194,13 +216,12 @@ class StagePipeline:
 
     def began(self, batch: Sequence[ClaimedEntity], now: float) -> None:
         """A call began."""
-        self.capacity.began(len(batch))
+        self.capacity.began(len(batch), now)
         if _is_background(batch):
             self.background.began(now)
 
     def ended(self, batch: Sequence[ClaimedEntity], now: float) -> None:
-        """A call ended."""
-        self.capacity.ended()
+        """What came of a call was written."""
         if _is_background(batch):
             self.background.ended(now)
 

@@ -7,6 +7,7 @@ late or twice.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 
@@ -36,6 +37,7 @@ from gnomon.stages.runner import StageRunner
 FEED_BATCH = 500
 FIRE_BATCH = 1_000
 NAP_S = 0.001
+ASK_WITHIN_S = 1.0
 FIRE_AGAIN_S = 0.2  # after timers that were due, and that somebody holds
 DECLARE_EVERY_S = 30.0
 
@@ -114,6 +116,7 @@ class Reconciler:
         self._description = 0  # counts how often a stage has described itself anew
         self._announced = -1  # the description that the register and the log know
         self._has_changes = False
+        self._ask_by = -math.inf  # there is more to ask about than one batch: no later than this
         self._held_changes: HeldPauses[str] = HeldPauses()  # entities
         self._fire_again_at = 0.0
         self._declaring_failed = False
@@ -374,6 +377,8 @@ class Reconciler:
             self._has_changes = True
         if not self._has_changes:
             return False
+        if self.claims.is_behind and self._clock.monotonic() < self._ask_by:
+            return False
         self._has_changes = (
             False  # before looking: a hint that comes meanwhile is about something else
         )
@@ -385,9 +390,10 @@ class Reconciler:
             self._has_changes = True
             raise
         size = sum(size_of(change.entity, change.states) for change in changed)
-        self._has_changes = (
-            self._has_changes or len(changed) >= FEED_BATCH or size >= BATCH_BYTES_MAX
-        )
+        is_full = len(changed) >= FEED_BATCH or size >= BATCH_BYTES_MAX
+        self._has_changes = self._has_changes or is_full
+        # As long as saves wait for the store, more of many changes would only go through the queue.
+        self._ask_by = self._clock.monotonic() + ASK_WITHIN_S if is_full else -math.inf
         if not changed:
             return False
         held = [(change, self.shards.holding(change.entity.shard)) for change in changed]

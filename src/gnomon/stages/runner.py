@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from msgspec.structs import replace
@@ -64,6 +64,7 @@ NOTE_CHARS_MAX = 500
 RETRY_AFTER_MAX = timedelta(days=30)
 CONFLICT_MIN_S = 1.0
 CONFLICT_SPREAD_S = 4.0
+UNCHANGED = "unchanged"
 CONFLICTS = (CommitKind.MOVED, CommitKind.STATE_MOVED)
 
 
@@ -95,15 +96,22 @@ class StageRunner:
         self._kept = KeptAnswers()
         self._passes = FusedPasses(router, self._chains, pipelines, clock=env.clock)
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether a whole batch of saves waits for the store."""
+        return self._commits.is_behind
+
     async def perform(
         self,
         stage: BoundStage,
         claims: Sequence[ClaimedEntity],
         holding: Sequence[HeldShard],
         saved: list[SavedRun],
+        answered: Callable[[], None],
     ) -> None:
-        """Call the stage for these and see every one through; what was saved is added. Errors:
-        OutageError, after all rows were set back without blame; Unavailable when the store is away.
+        """Call the stage for these and see every one through; what was saved is added, and
+        `answered` is told when the stage has answered. Errors: OutageError, after all rows were set
+        back without blame; Unavailable when the store is away.
         """
         fences = {claim.entity.key: held for claim, held in zip(claims, holding, strict=True)}
         wanted = list(claims)
@@ -112,6 +120,7 @@ class StageRunner:
             if not wanted:
                 return
             answers = await self._answers(stage, wanted)
+            answered()
         except OutageError as exc:
             pairs = [(claim, fences[claim.entity.key]) for claim in wanted]
             await self._excuse(stage, pairs, exc)
@@ -401,8 +410,10 @@ class StageRunner:
                 self._chains.forget(claim.entity.key, claim.row.root)
             elif pending.digest is not None:
                 self._chains.note(claim.entity.key, claim.row.root, pending.digest, commit.stage)
+        if not commit.then:
+            return [(commit.stage, UNCHANGED if commit.doc is None else committed.kind.value)]
         return [
-            (part.stage, "unchanged" if part.doc is None else committed.kind.value)
+            (part.stage, UNCHANGED if part.doc is None else committed.kind.value)
             for part in commit.parts
         ]
 

@@ -136,8 +136,9 @@ class Stage(Generic[E, S]):
     ) -> Sequence[Update[S] | Exception | None]:
         """Several at once, answers by position; an exception in a place fails that entity alone."""
         answers: list[Update[S] | Exception | None] = []
+        attempt = AttemptBoundary(Exception)
         for it in its:
-            with AttemptBoundary(Exception) as attempt:
+            with attempt:
                 answers.append(await self.process(it))
             if attempt.error is not None:
                 answers.append(attempt.error)

@@ -328,6 +328,8 @@ class Worker:
             taken = await self.leases.take()
             if taken:
                 await self.pump.adopt(taken)
+                for companion in self._companions:
+                    companion.hint(())  # these shards are new to it, whatever waits there is not
         self._observer.gauge("shards_held", len(self.leases.shards))
 
     async def _keep_filling(self) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gnomon.contracts.store.queues import LaneHead, QueueStore, StageLane
-from gnomon.stages import Update
+from gnomon.stages import Update, reconciler
 from gnomon.stages.bound_stage import LocalStage
 from gnomon.stages.pipeline import StagePipeline
 from gnomon.testing.stage_bench import StageBench
@@ -132,5 +132,109 @@ async def test_nothing_follows_into_a_stage_without_room() -> None:
     now = (await settled(entities={})).now
     assert line.may_follow(0.0, now, AHEAD)
     assert not line.may_follow(0.0, now, 0)
-    line.capacity.began(1)
+    line.capacity.began(1, 0.0)
     assert not line.may_follow(0.0, now, AHEAD)
+
+
+class HeldSaves:
+    """Saves that reach the store when they are let through."""
+
+    def __init__(self, bench: StageBench) -> None:
+        self.opened = asyncio.Event()
+        runs = bench.worker.reconciler.claims._runs
+        self._send, self.batcher = runs._commits._send, runs._commits
+        self.batcher._send = self._wait
+
+    async def _wait(self, commits: Any) -> Any:
+        await self.opened.wait()
+        return await self._send(commits)
+
+
+async def test_the_next_call_does_not_wait_for_the_save_of_the_last() -> None:
+    """To write what a stage has said is no call of it."""
+    one = stage("one", parallel=1, writes="y", process=lambda _: Update({"y": 1}))
+    bench = await settled(one, entities={})
+    held = HeldSaves(bench)
+    for name in ("a", "b"):
+        await bench.put(name, {"x": 1})
+    bench.worker.hint(())
+    await work(bench)
+    assert ["a", "b"] == sorted(it.id for it in one.given)
+    assert [1, 1] == [bench.version(name) for name in ("a", "b")]
+    held.opened.set()
+    await bench.run_due()
+    assert [2, 2] == [bench.version(name) for name in ("a", "b")]
+    assert 2 == len(one.given)
+
+
+async def test_no_call_begins_while_a_batch_of_saves_waits() -> None:
+    """What was made is kept in memory until it is written."""
+    one = stage("one", parallel=1, writes="y", process=lambda _: Update({"y": 1}))
+    bench = await settled(one, entities={})
+    held = HeldSaves(bench)
+    held.batcher._limit = 2
+    for number in range(20):
+        await bench.put(f"e{number}", {"x": 1})
+    bench.worker.hint(())
+    await work(bench)
+    assert held.batcher.is_behind
+    assert 10 > len(one.given)
+    held.opened.set()
+    await bench.run_due()
+    assert 20 == len(one.given)
+
+
+async def test_of_many_changes_no_more_are_asked_about_than_can_follow(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The others would only wait in a queue instead; but not for ever, or one stage could hold up
+    all others."""
+    monkeypatch.setattr(reconciler, "FEED_BATCH", 2)
+    gate = Gate()
+    slow = gate.stage()
+    bench = await settled(slow, entities={})
+    for number in range(6):
+        await bench.put(f"e{number}", {"x": 1})
+    bench.worker.hint(())
+    await work(bench)
+    assert 2 == len(slow.asked)
+    bench.clock.move_to(bench.now + timedelta(seconds=reconciler.ASK_WITHIN_S))
+    bench.worker.hint(())
+    await work(bench)
+    assert 4 == len(slow.asked)
+    gate.opened.set()
+    await bench.run_due()
+    assert all(1 == bench[f"e{number}"]["y"] for number in range(6))
+
+
+async def test_a_few_changes_are_asked_about_at_once() -> None:
+    """Though no stage has room for them: who looks at them sees what they wait for."""
+    gate = Gate()
+    slow = gate.stage()
+    bench = await settled(slow, entities={})
+    for number in range(4):
+        await bench.put(f"e{number}", {"x": 1})
+        bench.worker.hint(())
+        await work(bench)
+    assert 4 == len(slow.asked)
+    gate.opened.set()
+    await bench.run_due()
+
+
+async def test_no_more_is_asked_about_while_a_batch_of_saves_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The stage has room, but what it makes could not be written."""
+    monkeypatch.setattr(reconciler, "FEED_BATCH", 3)
+    one = stage("one", writes="y", process=lambda _: Update({"y": 1}))
+    bench = await settled(one, entities={})
+    held = HeldSaves(bench)
+    held.batcher._limit = 1
+    for number in range(9):
+        await bench.put(f"e{number}", {"x": 1})
+    bench.worker.hint(())
+    await work(bench)
+    assert 3 == len(one.asked)
+    held.opened.set()
+    await bench.run_due()
+    assert 9 == len(one.asked)

@@ -14,8 +14,8 @@ def capacity(parallel: int = 2) -> Capacity:
 def test_a_full_stage_has_no_room_but_is_open() -> None:
     """Who waits for it will not wait long."""
     full = capacity()
-    full.began(1)
-    full.began(1)
+    full.began(1, 0.0)
+    full.began(1, 0.0)
     assert (0, True) == (full.free(0.0), full.is_open(0.0))
 
 
@@ -56,7 +56,7 @@ def test_a_rate_set_later_owes_nothing_for_what_ran_without_one() -> None:
     """Else a busy stage would stand still for hours when it gets a limit."""
     busy = capacity()
     for _ in range(1_000):
-        busy.began(100)
+        busy.began(100, 0.0)
         busy.ended()
     busy.rate_limit = 10.0
     assert 1 == busy.free(100.0)
@@ -67,7 +67,7 @@ def test_a_rate_counts_entities_and_says_when_there_is_room_again() -> None:
     limited = capacity()
     limited.rate_limit, limited.share = 10.0, 0.5
     assert (1, 100.0) == (limited.free(100.0), limited.next_at(100.0))
-    limited.began(1)
+    limited.began(1, 0.0)
     assert (0, 100.2) == (limited.free(100.0), limited.next_at(100.0))
     limited.ended()
     assert 1 == limited.free(100.2)

@@ -97,3 +97,27 @@ async def test_who_gives_up_waiting_disturbs_nobody() -> None:
     assert 2 == await other
     with pytest.raises(asyncio.CancelledError):
         await given_up
+
+
+@pytest.mark.parametrize(("size", "count"), [(1, 5), (BATCH_BYTES_MAX, 1)])
+async def test_it_is_behind_while_a_whole_batch_waits(size: int, count: int) -> None:
+    """By number or by bytes; what is on its way does not count."""
+    gate = asyncio.Event()
+
+    async def send(questions: Sequence[int]) -> list[int]:
+        await gate.wait()
+        return list(questions)
+
+    batcher = Batcher(send, limit=5, size_of=lambda size: size)
+    asked = []
+    for _ in range(WRITERS):
+        asked.append(asyncio.create_task(batcher.put(1)))
+        await asyncio.sleep(0.001)
+    for _ in range(count):
+        assert not batcher.is_behind
+        asked.append(asyncio.create_task(batcher.put(size)))
+        await asyncio.sleep(0.001)
+    assert batcher.is_behind
+    gate.set()
+    await asyncio.gather(*asked)
+    assert not batcher.is_behind

@@ -13,7 +13,7 @@ from gnomon.contracts.store import LimitStore
 from gnomon.contracts.store.limits import LimitRequest
 from gnomon.model.limits import LimitKey
 from gnomon.stages.bound_stage import LocalStage
-from gnomon.stages.limits import StageLimits
+from gnomon.stages.limits import LINGER_S, StageLimits
 from gnomon.stages.pipeline import StagePipeline
 from gnomon.testing.bench_clock import BenchClock
 from gnomon.testing.virtual import SeededEntropy
@@ -59,6 +59,16 @@ async def test_an_idle_stage_keeps_one_call_ready() -> None:
     assert 1 == (await asked(line)).wanted
     assert 1 == line.capacity.granted
     assert line.capacity.is_short
+
+
+async def test_a_stage_that_was_used_a_moment_ago_keeps_its_part() -> None:
+    """In a chain each has something now and then; who has nothing for longer gives it up."""
+    line = line_with(share=0.5)
+    line.capacity.began(1, BenchClock(NOW).monotonic())
+    line.capacity.ended()
+    assert 8 == (await asked(line)).wanted
+    line.capacity.used_at -= LINGER_S
+    assert 1 == (await asked(line)).wanted
 
 
 async def test_where_there_is_less_than_one_for_each_an_idle_stage_keeps_none() -> None:

@@ -114,7 +114,8 @@ class ChangedEntity(Value, frozen=True):
 
 def size_of(entity: Entity, states: Mapping[str, StageState]) -> int:
     """Bytes of the document and the states: what bounds a batch."""
-    return bytes_of(entity.doc) + sum(len(state.body) for state in states.values())
+    size = bytes_of(entity.doc)
+    return size + sum(len(state.body) for state in states.values()) if states else size
 
 
 class NewRow(NamedTuple):

@@ -18,7 +18,7 @@ Patch: TypeAlias = MergePatch | JsonPatch
 def apply_patch(document: Mapping[str, Any], patch: Patch) -> Document:
     """The document with a patch applied. The given one stays as it is, and the new one has no
     container of the patch: it stays as it is, too, whatever becomes of that."""
-    if isinstance(patch, Mapping):
+    if type(patch) is dict or isinstance(patch, Mapping):  # the second is slow
         return _merged(document, patch)
     patched = apply_json_patch(document, patch)
     if not isinstance(patched, dict):
@@ -27,16 +27,19 @@ def apply_patch(document: Mapping[str, Any], patch: Patch) -> Document:
 
 
 def _merged(target: object, patch: Mapping[str, Any]) -> Document:
-    merged: Document = dict(target) if isinstance(target, Mapping) else {}
+    is_object = type(target) is dict or isinstance(target, Mapping)
+    merged: Document = dict(target) if is_object else {}  # type: ignore[call-overload]
     for key, value in patch.items():
         if not isinstance(key, str):
             raise InvalidRequest(f"a key of an object must be a text, got {short(repr(key))}")
         if value is None:
             merged.pop(key, None)
+        elif type(value) in SCALARS:
+            merged[key] = value
         elif isinstance(value, Mapping):
             merged[key] = _merged(merged.get(key), value)
         else:
-            merged[key] = value if type(value) in SCALARS else own_json(value)
+            merged[key] = own_json(value)
     return merged
 
 

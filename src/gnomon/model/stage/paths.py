@@ -8,6 +8,7 @@ they are replaced whole.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 
 WHOLE = ""
 PATHS_MAX = 64  # a change with more is told by its first keys only
@@ -16,6 +17,7 @@ PATH_CHARS_MAX = 1_024  # a longer one is told by what lies above it
 Json = object
 
 _MISSING = object()
+_SCALARS = (str, int, float, bool, type(None), object)
 
 
 def normal(path: str) -> str:
@@ -59,9 +61,10 @@ def changed_paths(before: Json, after: Json, patch: Json = None) -> tuple[str, .
 def coarse(paths: Iterable[str]) -> tuple[str, ...]:
     """Paths as a note holds them, sorted: if there are too many, only their first keys; if there
     are too many of these, the whole document. More may be told by it, never less."""
-    told: set[str] = set()
+    rest = iter(paths)
+    told = set(islice(rest, PATHS_MAX))
     shorten: Callable[[str], str] = str
-    for path in paths:
+    for path in rest:
         told.add(shorten(path))
         if len(told) > PATHS_MAX and shorten is str:
             told, shorten = set(map(_first_key, told)), _first_key
@@ -72,7 +75,7 @@ def coarse(paths: Iterable[str]) -> tuple[str, ...]:
 
 def _differences(before: Json, after: Json, patch: Json, path: str) -> Iterator[str]:
     if isinstance(before, dict) and isinstance(after, dict):
-        within = patch if isinstance(patch, Mapping) else None
+        within = patch if type(patch) is dict or isinstance(patch, Mapping) else None
         for key in before.keys() | after.keys() if within is None else within:
             one, other = before.get(key, _MISSING), after.get(key, _MISSING)
             if one is other:  # what a patch leaves alone is the same object
@@ -80,14 +83,18 @@ def _differences(before: Json, after: Json, patch: Json, path: str) -> Iterator[
             here = join(path, key)
             if len(here) > PATH_CHARS_MAX:
                 yield from () if same(one, other) else (path,)
-            else:
+            elif isinstance(one, dict) and isinstance(other, dict):
                 yield from _differences(one, other, within and within[key], here)
+            elif not same(one, other):
+                yield here
     elif not same(before, after):
         yield path
 
 
 def same(one: Json, other: Json) -> bool:
     """Equal as JSON: `1`, `1.0` and `true` are three different things."""
+    if type(one) in _SCALARS:  # nearly always; to ask for a mapping is slow
+        return type(one) is type(other) and one == other
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
     if isinstance(one, list) and isinstance(other, list):

@@ -14,7 +14,7 @@ from gnomon.stores.postgres.connection import Database, Row, Session
 from gnomon.stores.postgres.entities.enqueues import EnqueueRow, RowsMade, write_enqueues
 from gnomon.stores.postgres.entities.parts import key_of
 from gnomon.stores.postgres.entities.rows import entity_of, notes_of, queue_rows_of, states_of
-from gnomon.stores.postgres.entities.versions import ShardedKey, apart, columns, lock_free
+from gnomon.stores.postgres.entities.versions import ShardedKey, apart, columns, common, lock_free
 from gnomon.stores.postgres.entities.views import first_rows
 from gnomon.stores.postgres.parts import Only
 
@@ -61,10 +61,10 @@ async def _changed_entities(
     rows = await session.fetch(
         "changed_entities_load",
         [row.shard for row in wanted],
-        [leases[row.shard] for row in wanted],
+        list({leases[row.shard] for row in wanted}),
         [row.entity_key for row in wanted],
-        [row.epoch for row in wanted],
-        [row.since for row in wanted],
+        common([row.epoch for row in wanted]),
+        common([row.since for row in wanted]),
         *only,
     )
     return {row["place"] - 1: _changed_entity_of(row, wanted[row["place"] - 1].seq) for row in rows}
@@ -85,9 +85,10 @@ async def route(database: Database, routings: Sequence[Routing]) -> list[tuple[N
     for group in database.groups(routing.shard for routing in routings):
         chosen = [routings[place] for place in group.places]
         async with database.transaction("asked") as session:
-            shards = [answer.shard for answer in chosen]
-            leases = [answer.lease_guid for answer in chosen]
-            rows = await session.fetch("route_held", shards, leases, *group.shards)
+            leases = {(answer.shard, answer.lease_guid) for answer in chosen}
+            rows = await session.fetch(
+                "route_held", *map(list, zip(*leases, strict=True)), *group.shards
+            )
             held = {(row["shard_id"], row["lease_guid"]) for row in rows}
             kept = [answer for answer in chosen if (answer.shard, answer.lease_guid) in held]
             made: RowsMade = {}

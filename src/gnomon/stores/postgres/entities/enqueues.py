@@ -10,7 +10,7 @@ from typing import NamedTuple
 from gnomon.contracts.store.queues import Enqueue, NewRow
 from gnomon.model.stage.queue_merge import BACKOFF_FLOOR, DEBOUNCES_MAX, REASONS_MAX
 from gnomon.stores.postgres.connection import Row, Session
-from gnomon.stores.postgres.entities.versions import ShardedKey, apart, columns, sparse
+from gnomon.stores.postgres.entities.versions import ShardedKey, apart, columns, common, sparse
 from gnomon.stores.postgres.parts import Only
 
 
@@ -65,12 +65,12 @@ async def _ready(
     return await session.fetch(
         "enqueue_ready",
         *columns([row.key for row in rows]),
-        [row.enqueue.stage for row in rows],
+        common([row.enqueue.stage for row in rows]),
         sparse([row.enqueue.lane or None for row in rows]),
         sparse([max(row.enqueue.delay, kind.debounce) or None for row in rows]),
-        [row.enqueue.reason for row in rows],
-        [row.enqueue.root for row in rows],
-        [row.enqueue.depth for row in rows],
+        common([row.enqueue.reason for row in rows]),
+        common([row.enqueue.root for row in rows]),
+        common([row.enqueue.depth for row in rows]),
         kind.frees,
         BACKOFF_FLOOR,
         kind.debounce,

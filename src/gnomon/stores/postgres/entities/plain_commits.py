@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from uuid import UUID
 
 from gnomon.contracts.store.entities import StateWrite
 from gnomon.contracts.store.queues import (
@@ -22,19 +23,19 @@ from gnomon.contracts.store.queues import (
 from gnomon.stores._texts import write_texts
 from gnomon.stores.postgres.connection import Database, Row, Session
 from gnomon.stores.postgres.entities.claimed import lock_claims, settle_commits
-from gnomon.stores.postgres.entities.enqueues import EnqueueRow, new_row_of, write_enqueues
+from gnomon.stores.postgres.entities.enqueues import EnqueueRow, write_enqueues
 from gnomon.stores.postgres.entities.parts import (
     counts,
     key_of,
     last_doc,
     publications_of,
-    save_key_of,
     states_of,
     timer_alone,
     version_count,
 )
 from gnomon.stores.postgres.entities.versions import (
     columns,
+    common,
     publish,
     save_states,
     sparse,
@@ -48,14 +49,14 @@ async def commit_plainly(database: Database, commits: Sequence[Commit]) -> dict[
         return {}
     async with database.transaction("commit") as session:
         candidates = [commits[place] for place in places]
-        rows = await session.fetch("commit_plain", *_arguments(candidates))
-        saved = sorted(places[row["place"] - 1] for row in rows if row["place"] is not None)
-        made = {row["entity_key"]: new_row_of(row) for row in rows if row["place"] is None}
+        [told] = await session.fetch("commit_plain", *_arguments(candidates))
+        saved = sorted(places[place - 1] for place in told["places"] or ())
         chosen = [commits[place] for place in saved]
-        if rows and rows[0]["settled"] < len(saved):
+        made = _rows_made(chosen, told)
+        if told["settled"] < len(saved):
             await _settle_others(session, chosen)
         passes = [commit for commit in chosen if commit.then]
-        timers = await _write_rest(session, passes, rows[0]) if passes else []
+        timers = await _write_rest(session, passes, told) if passes else []
         others = await write_enqueues(session, [*_enqueues_left(chosen, made), *timers], ())
         fed = [commit for commit in chosen if commit.doc is not None and commit.unrouted]
         if fed:
@@ -65,9 +66,19 @@ async def commit_plainly(database: Database, commits: Sequence[Commit]) -> dict[
     answers = {}
     for place in saved:
         key = commits[place].entity_key
-        told = (made[key], *others.get(key, ())) if key in made else others.get(key, ())
-        answers[place] = CommitResult(kind=CommitKind.SAVED, made=told)
+        rows = (made[key], *others.get(key, ())) if key in made else others.get(key, ())
+        answers[place] = CommitResult(kind=CommitKind.SAVED, made=rows)
     return answers
+
+
+def _rows_made(commits: Sequence[Commit], told: Row) -> dict[str, NewRow]:
+    """The rows of the offers that were made, by entity: the first enqueue of each."""
+    keys, seq, now = frozenset(told["made"] or ()), told["seq"], told["now"]
+    return {
+        commit.entity_key: NewRow(commit.enqueues[0].stage, seq, now)
+        for commit in commits
+        if commit.entity_key in keys
+    }
 
 
 def _enqueues_left(commits: Sequence[Commit], made: Mapping[str, NewRow]) -> list[EnqueueRow]:
@@ -111,10 +122,12 @@ async def _settle_others(session: Session, commits: Sequence[Commit]) -> None:
 
 
 def _candidates(commits: Sequence[Commit]) -> list[int]:
-    """In the order of locking, the first of each entity."""
+    """In the order of locking, the first of each entity; of a shard those under one lease."""
     first: dict[tuple[int, str], int] = {}
+    leases: dict[int, UUID] = {}
     for place, commit in enumerate(commits):
-        first.setdefault((commit.shard, commit.entity_key), place)
+        if leases.setdefault(commit.shard, commit.lease_guid) == commit.lease_guid:
+            first.setdefault((commit.shard, commit.entity_key), place)
     return [first[key] for key in sorted(first) if _is_plain(commits[first[key]])]
 
 
@@ -126,32 +139,29 @@ def _is_plain(commit: Commit) -> bool:
 def _arguments(commits: Sequence[Commit]) -> tuple[Sequence[object], ...]:
     enqueues = [_plain_enqueue(commit) for commit in commits]
     states = [commit.state if isinstance(commit.state, StateWrite) else None for commit in commits]
-    # What goes out of a pass comes later.
-    alone = [None if commit.then else commit for commit in commits]
-    outgoing = [commit if commit and counts(commit) else None for commit in alone]
     return (
         [commit.shard for commit in commits],
-        [commit.lease_guid for commit in commits],
+        list({commit.lease_guid for commit in commits}),
         [commit.entity_key for commit in commits],
-        [commit.stage for commit in commits],
+        common([commit.stage for commit in commits]),
         [commit.seq for commit in commits],
-        [commit.epoch for commit in commits],
-        [commit.version for commit in commits],
+        common([commit.epoch for commit in commits]),
+        common([commit.version for commit in commits]),
         sparse([commit.state_version or None for commit in commits]),
         sparse([last_doc(commit.parts) if commit.then else commit.doc for commit in commits]),
-        [write_texts(commit.paths) for commit in commits],
-        [commit.root for commit in commits],
-        [commit.depth for commit in commits],
+        common([write_texts(commit.paths) for commit in commits]),
+        common([commit.root for commit in commits]),
+        common([commit.depth for commit in commits]),
         sparse([None if isinstance(commit.wake, Unchanged) else True for commit in commits]),
         sparse([None if isinstance(commit.wake, Unchanged) else commit.wake for commit in commits]),
         sparse([commit.note or None for commit in commits]),
-        sparse([None if commit is None else save_key_of(commit) for commit in outgoing]),
-        sparse([None if commit is None else commit.after_save or None for commit in outgoing]),
+        sparse([True if commit.then else None for commit in commits]),
+        sparse([commit.after_save or None for commit in commits]),
         sparse([None if state is None else state.revision for state in states]),
         sparse([None if state is None else state.type for state in states]),
         sparse([None if state is None else state.body for state in states]),
-        sparse([None if enqueue is None else enqueue.stage for enqueue in enqueues]),
-        sparse([None if enqueue is None else enqueue.reason for enqueue in enqueues]),
+        common(["" if enqueue is None else enqueue.stage for enqueue in enqueues]),
+        common(["" if enqueue is None else enqueue.reason for enqueue in enqueues]),
         sparse([version_count(commit.then) or None for commit in commits]),
         sparse([sum(map(counts, commit.then)) or None for commit in commits]),
         *_then(commits),

@@ -219,3 +219,8 @@ def columns(keys: Sequence[ShardedKey]) -> tuple[list[int], list[str]]:
 def sparse(column: list[Any]) -> list[Any]:
     """A column that has nothing but None is as good as empty: `unnest` fills it up."""
     return [] if column.count(None) == len(column) else column
+
+
+def common(column: list[Any]) -> list[Any]:
+    """A column of which all places are the same is told once, where the statement knows it."""
+    return column[:1] if column and column.count(column[0]) == len(column) else column

@@ -123,7 +123,7 @@ async def _claims(
     claims: dict[int, ClaimedEntity] = {}
     for group in database.groups(key.shard for key in keys):
         shards, entity_keys = columns([keys[place] for place in group.places])
-        held = [leases[shard] for shard in shards]
+        held = list({leases[shard] for shard in shards})
         for row in await database.fetch("claim", shards, held, entity_keys, stage, *group.shards):
             claims[group.places[row["place"] - 1]] = _claim_of(row)
     return [claims[place] for place in sorted(claims)]

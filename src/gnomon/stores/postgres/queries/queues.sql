@@ -107,39 +107,53 @@ ORDER BY u.place;
 -- that means that the commit is not done: the caller decides about it with claim_lock. A claimed
 -- row that is left alone has another `seq` by now; the caller settles it. Whoever changes an entity or
 -- a state of it writes the entity's row, so that none of it is missed. What changes neither may as well
--- have been earlier. An offer that finds a row is not made. Gives the places
--- of what was saved, and how many of the claimed rows were settled; then the rows that were made. Of what
--- further stages made in the same pass the versions with their notes are written here, and their states
+-- have been earlier. An offer that finds a row is not made. Gives one row: the places of what was saved
+-- (NULL: nothing), how many of the claimed rows were settled, the entities of the rows that were made, with
+-- the `seq` and `first_at` of all of these. Of what further stages made in the same pass the versions with their notes are written here, and their states
 -- are compared; the rest is the caller's.
 -- $1 shards, $2 lease guids, $3 keys, $4 stages, $5 seqs, $6 epochs, $7 versions, $8 state versions,
 -- $9 documents (NULL: unchanged), $10 paths, $11 roots, $12 depths, $13 whether the timer is set,
--- $14 timers, $15 notes, $16 keys (NULL: what goes out of it comes later), $17 for the stage itself,
+-- $14 timers, $15 notes, $16 whether what goes out of it comes later, $17 for the stage itself,
 -- $18 revisions, $19 types, $20 states (NULL: unchanged), $21 stages and $22 reasons of offers (NULL:
 -- none), $23 versions and $24 saves of further stages (NULL: none); of these, one to a line: $25 names,
 -- $26 state versions, $27 how many versions come up to theirs (empty: none of theirs), $28 paths,
--- $29 depths
+-- $29 depths. A place of an array costs the client more than it costs the server: what is the same for
+-- all is told once, in the first place ($4, $6, $7, $10, $11, $12, $21, $22; there an empty text is
+-- none), and leases once for a shard. Each of them is another guid, and no shard has two of them here.
 WITH relay AS MATERIALIZED (
     SELECT EXISTS (SELECT 1 FROM /*schema*/stage AS n WHERE n.name = '') AS is_known
 ), want AS MATERIALIZED (
     SELECT
         u.*, e.row_id, q.row_id AS queue_row, u.doc IS NOT NULL OR u.body IS NOT NULL AS counts,
         CASE WHEN u.sets_timer THEN u.wake ELSE q.timer_at END AS timer_at
-    FROM unnest(
-        $1::int[], $2::uuid[], $3::text[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[],
-        $8::bigint[], $9::text[], $10::text[], $11::uuid[], $12::int[], $13::boolean[],
-        $14::timestamptz[], $15::text[], $16::text[], $17::boolean[], $18::int[],
-        $19::text[], $20::bytea[], $21::text[], $22::text[], $23::int[], $24::int[],
-        $25::text[], $26::text[], $27::text[], $28::text[], $29::text[]
-    ) WITH ORDINALITY AS u (
-        shard_id, lease_guid, entity_key, stage, seq, epoch, version, state_version, doc, paths, root, depth,
-        sets_timer, wake, note, key, for_stage, revision, type, body, next_stage,
-        reason, more_versions, more_saves, then_stages, then_states, then_later, then_paths,
-        then_depths, place
-    )
+    FROM (
+        SELECT
+            a.shard_id, a.entity_key, coalesce(a.stage, ($4::text[])[1]) AS stage, a.seq,
+            coalesce(a.epoch, ($6::bigint[])[1]) AS epoch,
+            coalesce(a.version, ($7::bigint[])[1]) AS version, a.state_version, a.doc,
+            coalesce(a.paths, ($10::text[])[1]) AS paths, coalesce(a.root, ($11::uuid[])[1]) AS root,
+            coalesce(a.depth, ($12::int[])[1]) AS depth, a.sets_timer, a.wake, a.note, a.is_later,
+            a.for_stage, a.revision, a.type, a.body,
+            nullif(coalesce(a.next_stage, ($21::text[])[1]), '') AS next_stage,
+            coalesce(a.reason, ($22::text[])[1]) AS reason, a.more_versions, a.more_saves,
+            a.then_stages, a.then_states, a.then_later, a.then_paths, a.then_depths, a.place
+        FROM unnest(
+            $1::int[], $3::text[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[],
+            $8::bigint[], $9::text[], $10::text[], $11::uuid[], $12::int[], $13::boolean[],
+            $14::timestamptz[], $15::text[], $16::boolean[], $17::boolean[], $18::int[],
+            $19::text[], $20::bytea[], $21::text[], $22::text[], $23::int[], $24::int[],
+            $25::text[], $26::text[], $27::text[], $28::text[], $29::text[]
+        ) WITH ORDINALITY AS a (
+            shard_id, entity_key, stage, seq, epoch, version, state_version, doc, paths, root, depth,
+            sets_timer, wake, note, is_later, for_stage, revision, type, body, next_stage,
+            reason, more_versions, more_saves, then_stages, then_states, then_later, then_paths,
+            then_depths, place
+        )
+    ) AS u
     CROSS JOIN LATERAL (
         SELECT n.shard_id
         FROM /*schema*/shard_lock AS n
-        WHERE n.shard_id = u.shard_id AND n.lease_guid = u.lease_guid
+        WHERE n.shard_id = u.shard_id AND n.lease_guid = ANY ($2::uuid[])
         LIMIT 1
     ) AS held
     CROSS JOIN LATERAL (
@@ -163,7 +177,7 @@ WITH relay AS MATERIALIZED (
         LIMIT 1
     ) AS s ON true
     WHERE coalesce(s.version, 0) = coalesce(u.state_version, 0)
-      AND NOT EXISTS (
+      AND (u.then_stages IS NULL OR NOT EXISTS (
           SELECT 1 FROM unnest(
               string_to_array(u.then_stages, E'\n'), string_to_array(u.then_states, E'\n')::bigint[]
           ) AS f (stage, version)
@@ -175,7 +189,7 @@ WITH relay AS MATERIALIZED (
           ) AS t ON true
           WHERE coalesce(t.version, 0) <> f.version
           OFFSET 0
-      )
+      ))
 ), saved AS (
     UPDATE /*schema*/entity AS e
     SET version = e.version + (w.doc IS NOT NULL)::int + coalesce(w.more_versions, 0),
@@ -188,7 +202,7 @@ WITH relay AS MATERIALIZED (
         w.place, w.queue_row, w.seq, w.timer_at, w.note, e.shard_id, e.entity_key, e.epoch,
         e.version - coalesce(w.more_versions, 0) AS version, e.saves,
         e.doc, w.doc IS NOT NULL AS is_new, w.stage, w.state_version, w.paths, w.root, w.depth,
-        w.key, w.for_stage, w.revision, w.type, w.body, w.next_stage, w.reason,
+        w.is_later, w.for_stage, w.revision, w.type, w.body, w.next_stage, w.reason,
         w.then_stages, w.then_later, w.then_paths, w.then_depths
 ), done AS MATERIALIZED (
     SELECT s.place, s.queue_row, s.seq, s.timer_at, s.note FROM saved AS s
@@ -221,7 +235,7 @@ WITH relay AS MATERIALIZED (
         string_to_array(s.then_stages, E'\n'), string_to_array(s.then_later, E'\n', '')::int[],
         string_to_array(s.then_paths, E'\n'), string_to_array(s.then_depths, E'\n')::int[]
     ) AS f (stage, later, paths, depth)
-    WHERE f.later IS NOT NULL
+    WHERE s.then_stages IS NOT NULL AND f.later IS NOT NULL
 ), stated AS (
     INSERT INTO /*schema*/stage_state (shard_id, entity_key, stage, version, revision, type, body)
     SELECT s.shard_id, s.entity_key, s.stage, coalesce(s.state_version, 0) + 1, s.revision, s.type, s.body
@@ -242,7 +256,7 @@ WITH relay AS MATERIALIZED (
     FROM saved AS s
     WHERE s.next_stage IS NOT NULL
     ON CONFLICT (shard_id, entity_key, stage) DO NOTHING
-    RETURNING q.entity_key, q.stage, q.seq, q.first_at
+    RETURNING q.entity_key
 ), published AS (
     INSERT INTO /*schema*/stage_outbox (
         shard_id, entity_key, sink, n, epoch, version, author, root, paths, key, doc, state_version,
@@ -250,12 +264,14 @@ WITH relay AS MATERIALIZED (
     )
     SELECT
         s.shard_id, s.entity_key, k.sink, s.saves, s.epoch, s.version, 'stage:' || s.stage, s.root, s.paths,
-        s.key, s.doc, t.version, t.revision, t.type, t.body, 0, statement_timestamp(),
+        s.entity_key || '/' || s.epoch || '.' || s.version
+            || CASE WHEN s.body IS NULL THEN '' ELSE '/' || s.stage || '.' || t.version END,
+        s.doc, t.version, t.revision, t.type, t.body, 0, statement_timestamp(),
         CASE WHEN b.is_parked THEN NULL ELSE greatest(statement_timestamp(), b.ready_at) END
     FROM saved AS s
     CROSS JOIN LATERAL (
         SELECT '' AS sink
-        WHERE s.key IS NOT NULL AND (SELECT r.is_known FROM relay AS r)
+        WHERE (SELECT r.is_known FROM relay AS r)
         UNION ALL
         SELECT s.stage WHERE s.for_stage
     ) AS k
@@ -276,14 +292,14 @@ WITH relay AS MATERIALIZED (
         ORDER BY n.n DESC
         LIMIT 1
     ) AS b ON true
+    WHERE s.is_later IS NULL AND (s.for_stage OR (SELECT r.is_known FROM relay AS r))
 )
 SELECT
-    d.place, (SELECT count(*) FROM removed) + (SELECT count(*) FROM asleep) AS settled,
-    NULL AS entity_key, NULL AS stage, NULL AS seq, NULL AS first_at,
-    statement_timestamp() AS now, (SELECT r.is_known FROM relay AS r) AS has_relay
-FROM done AS d
-UNION ALL
-SELECT NULL, NULL, o.entity_key, o.stage, o.seq, o.first_at, NULL, NULL FROM offered AS o;
+    (SELECT array_agg(d.place::int) FROM done AS d) AS places,
+    (SELECT count(*) FROM removed) + (SELECT count(*) FROM asleep) AS settled,
+    (SELECT array_agg(o.entity_key) FROM offered AS o) AS made,
+    (date_part('epoch', statement_timestamp()) * 1000000)::bigint AS seq,
+    statement_timestamp() AS now, (SELECT r.is_known FROM relay AS r) AS has_relay;
 
 -- name: route_held shard-local
 -- Which leases are still held.
@@ -327,15 +343,17 @@ WHERE q.ctid = u.row_id /*one-shard: AND q.shard_id = $8*/;
 -- rows, and which are new: those that nobody has locked before (`xmax`).
 -- $1 shards, $2 keys, $3 stages, $4 lanes (NULL: main), $5 delays (NULL: none), $6 reasons, $7 roots,
 -- $8 depths, $9 whether parked rows are freed, $10 floor in backoff, $11 debounce (0: at once), $12 how
--- long after it was first woken a row is moved on by that, $13 reasons kept
+-- long after it was first woken a row is moved on by that, $13 reasons kept. What is the same for all ($3, $6, $7,
+-- $8) is told once: see commit_plain
 INSERT INTO /*schema*/stage_queue AS q (
     shard_id, entity_key, stage, lane, status, ready_at, first_at, seq, attempts, reasons, root, depth
 )
 SELECT
-    l.shard_id, u.entity_key, u.stage, coalesce(u.lane, 0), 'ready',
+    l.shard_id, u.entity_key, coalesce(u.stage, ($3::text[])[1]), coalesce(u.lane, 0), 'ready',
     statement_timestamp() + coalesce(u.delay, '0'), statement_timestamp(),
     (date_part('epoch', statement_timestamp()) * 1000000)::bigint, 0,
-    ARRAY[u.reason], u.root, u.depth
+    ARRAY[coalesce(u.reason, ($6::text[])[1])], coalesce(u.root, ($7::uuid[])[1]),
+    coalesce(u.depth, ($8::int[])[1])
 FROM unnest(
     $1::int[], $2::text[], $3::text[], $4::smallint[], $5::interval[], $6::text[], $7::uuid[],
     $8::int[]
@@ -504,18 +522,17 @@ ORDER BY t.ready_at, t.entity_key;
 -- name: claim shard-local
 -- Ready rows of a stage, with all that a run needs. That they are ready is not said where they are
 -- looked up: the index of ready rows is not meant.
--- $1 shards, $2 lease guids, $3 keys, $4 stage
+-- $1 shards, $2 lease guids (once for a shard: see commit_plain), $3 keys, $4 stage
 SELECT
     u.place, e.entity_key, e.shard_id, e.epoch, e.version, e.doc, e.changed_at,
     q.stage, q.lane, q.status, q.ready_at, q.timer_at, q.first_at, q.seq, q.attempts, q.reasons,
     q.root, q.depth, q.error, q.note, s.*, o.due, o.held_back, o.ahead,
     statement_timestamp() AS now
-FROM unnest($1::int[], $2::uuid[], $3::text[])
-    WITH ORDINALITY AS u (shard_id, lease_guid, entity_key, place)
+FROM unnest($1::int[], $3::text[]) WITH ORDINALITY AS u (shard_id, entity_key, place)
 CROSS JOIN LATERAL (
     SELECT n.shard_id
     FROM /*schema*/shard_lock AS n
-    WHERE n.shard_id = u.shard_id AND n.lease_guid = u.lease_guid
+    WHERE n.shard_id = u.shard_id AND n.lease_guid = ANY ($2::uuid[])
       /*one-shard: AND n.shard_id = $5*/
     LIMIT 1
 ) AS held
@@ -591,16 +608,17 @@ ORDER BY t.first_at, t.entity_key;
 
 -- name: changed_entities_load shard-local
 -- Living entities with all that is needed to ask the stages about them.
--- $1 shards, $2 lease guids, $3 keys, $4 epochs of the changes, $5 versions before them
+-- $1 shards, $2 lease guids, $3 keys, $4 epochs of the changes, $5 versions before them; leases, epochs and
+-- versions as in commit_plain
 SELECT
     u.place, e.entity_key, e.shard_id, e.epoch, e.version, e.doc, e.changed_at,
     s.*, q.*, c.*
-FROM unnest($1::int[], $2::uuid[], $3::text[], $4::bigint[], $5::bigint[])
-    WITH ORDINALITY AS u (shard_id, lease_guid, entity_key, epoch, since, place)
+FROM unnest($1::int[], $3::text[], $4::bigint[], $5::bigint[])
+    WITH ORDINALITY AS u (shard_id, entity_key, epoch, since, place)
 CROSS JOIN LATERAL (
     SELECT n.shard_id
     FROM /*schema*/shard_lock AS n
-    WHERE n.shard_id = u.shard_id AND n.lease_guid = u.lease_guid
+    WHERE n.shard_id = u.shard_id AND n.lease_guid = ANY ($2::uuid[])
       /*one-shard: AND n.shard_id = $6*/
     LIMIT 1
 ) AS held
@@ -636,7 +654,8 @@ CROSS JOIN LATERAL (
     FROM (
         SELECT n.*
         FROM /*schema*/entity_change AS n
-        WHERE n.shard_id = u.shard_id AND n.entity_key = u.entity_key AND n.epoch = u.epoch AND n.version > u.since
+        WHERE n.shard_id = u.shard_id AND n.entity_key = u.entity_key AND n.epoch = coalesce(u.epoch, ($4::bigint[])[1])
+          AND n.version > coalesce(u.since, ($5::bigint[])[1])
           /*one-shard: AND n.shard_id = $6*/
         ORDER BY n.version
     ) AS o

@@ -69,9 +69,10 @@ def _commit(connection: Connection, snapshot: CommitSnapshot, commit: Commit) ->
     if entity.version != commit.version:
         snapshot.write_back()  # it may have been moved by this very batch
         return _moved(connection, commit)
-    if not all(_has_state(snapshot, part) for part in commit.parts):
+    parts = commit.parts
+    if not all(_has_state(snapshot, part) for part in parts):
         return CommitResult(kind=CommitKind.STATE_MOVED)
-    for part in commit.parts:
+    for part in parts:
         _save(connection, snapshot, part)
     made = snapshot.enqueue_all(commit.enqueues, shard=commit.shard, entity_key=commit.entity_key)
     return CommitResult(kind=CommitKind.SAVED, made=made)
@@ -99,8 +100,10 @@ def _save(connection: Connection, snapshot: CommitSnapshot, commit: Commit) -> N
         key = (commit.entity_key, commit.stage)
         snapshot.put_state(commit.state, key, shard=commit.shard)
     _finish_row(snapshot, commit)
+    if not (snapshot.has_relay or commit.after_save):
+        return
     sinks = [""] * snapshot.has_relay + [commit.stage] * commit.after_save
-    if sinks and (commit.doc is not None or not isinstance(commit.state, Unchanged)):
+    if commit.doc is not None or not isinstance(commit.state, Unchanged):
         snapshot.publish(_save_of(connection, snapshot, commit), sinks)
 
 

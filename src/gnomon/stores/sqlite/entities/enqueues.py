@@ -7,7 +7,7 @@ from uuid import UUID
 
 from gnomon.contracts.store.queues import Enqueue, StageLane
 from gnomon.model.stage import queue_merge
-from gnomon.model.stage.queue_merge import SLEEPING, EnqueueRule, QueuedEntity
+from gnomon.model.stage.queue_merge import READY, SLEEPING, EnqueueRule, QueuedEntity
 from gnomon.stores._texts import read_texts, write_texts
 from gnomon.stores.sqlite.entities.rows import (
     Connection,
@@ -26,6 +26,15 @@ def enqueued(
         return merged(row, enqueue, now_us)
     new = queue_merge.made(wanted_of(enqueue), now_us, seq)
     return None if new is None else _stored((entity_key, enqueue.stage, shard), new, note=None)
+
+
+def fresh_row(enqueue: Enqueue, shard: int, entity_key: str, now_us: int, seq: int) -> StoredRow:
+    """The same where there is no row and the enqueue is one `is_at_once`: `queue_merge.made` says
+    so, and costs more than the row."""
+    return StoredRow(
+        entity_key, enqueue.stage, shard, int(enqueue.lane), READY, now_us, None, now_us, seq, 0,
+        write_texts((enqueue.reason,)), enqueue.root, enqueue.depth, None, None,
+    )  # fmt: skip
 
 
 def merged(row: StoredRow, enqueue: Enqueue, now_us: int) -> StoredRow:

@@ -72,6 +72,10 @@ class StoredRow(NamedTuple):
     def key(self) -> tuple[Any, ...]:
         return self[:3]
 
+    def place(self) -> tuple[Any, ...]:
+        """In the order of the table."""
+        return (self.shard_id, self.entity_key, self.stage)
+
     def values(self) -> tuple[Any, ...]:
         return (*self[:11], self.root.bytes, *self[12:])
 
@@ -128,12 +132,12 @@ class GoodLeases:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._known: dict[tuple[int, bytes], bool] = {}
+        self._known: dict[tuple[int, int], bool] = {}
 
     def holds(self, shard: int, lease_guid: UUID) -> bool:
-        key = (shard, lease_guid.bytes)
+        key = (shard, lease_guid.int)  # a UUID's own hash is slow
         if key not in self._known:
-            wanted = {"shard": shard, "lease_guid": key[1]}
+            wanted = {"shard": shard, "lease_guid": lease_guid.bytes}
             row = self._connection.execute(SQL["holds_lease"], wanted).fetchone()
             self._known[key] = row is not None
         return self._known[key]

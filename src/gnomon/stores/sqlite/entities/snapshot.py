@@ -16,7 +16,7 @@ from gnomon.contracts.store.queues import Commit, Enqueue, NewRow
 from gnomon.model.ids import author_of
 from gnomon.model.stage.queue_merge import READY
 from gnomon.stores._texts import write_texts
-from gnomon.stores.sqlite.entities.enqueues import enqueued
+from gnomon.stores.sqlite.entities.enqueues import enqueued, fresh_row
 from gnomon.stores.sqlite.entities.outbox import OutboxSave, outgoing_rows
 from gnomon.stores.sqlite.entities.rows import (
     Connection,
@@ -52,6 +52,7 @@ class CommitSnapshot:
         self, connection: Connection, keys: Sequence[Key], *, now_us: int, seq: int
     ) -> None:
         self.now_us = now_us
+        self._now = moment(now_us)
         self._seq = seq  # of rows that are new
         self._connection = connection
         wanted = {"entity_keys": encode_ids({entity_key for entity_key, _ in keys})}
@@ -74,6 +75,9 @@ class CommitSnapshot:
     def enqueue(self, enqueue: Enqueue, *, shard: int, entity_key: str) -> NewRow | None:
         """Make an enqueue for an entity that lives; the row if it made a ready one."""
         before = self.rows.get((entity_key, enqueue.stage))
+        if before is None and enqueue.is_at_once:  # nearly all
+            self.put_row(fresh_row(enqueue, shard, entity_key, self.now_us, self._seq))
+            return NewRow(enqueue.stage, self._seq, self._now)
         row = enqueued(
             before, enqueue, shard=shard, entity_key=entity_key, now_us=self.now_us, seq=self._seq
         )
@@ -82,12 +86,15 @@ class CommitSnapshot:
         self.put_row(row)
         if before is not None or row.status != READY:
             return None
-        return NewRow(row.stage, row.seq, moment(row.first_at))
+        return NewRow(row.stage, row.seq, self._now)
 
     def enqueue_all(
         self, enqueues: Sequence[Enqueue], *, shard: int, entity_key: str
     ) -> tuple[NewRow, ...]:
         """The same with several; a row that two of them met is not all that one says."""
+        if len(enqueues) == 1:
+            only = self.enqueue(enqueues[0], shard=shard, entity_key=entity_key)
+            return () if only is None else (only,)
         made = [self.enqueue(enqueue, shard=shard, entity_key=entity_key) for enqueue in enqueues]
         if len({enqueue.stage for enqueue in enqueues}) < len(enqueues):
             return ()
@@ -172,10 +179,17 @@ class CommitSnapshot:
 
     def _write_rows(self) -> None:
         touched = [key for key, row in self.rows.items() if self._stored.get(key) is not row]
+        touched.sort(key=lambda key: self.rows[key].place())  # each page of the table once
         new = [self.rows[key].values() for key in touched if key not in self._stored]
         changed = [self.rows[key].values_and_key() for key in touched if key in self._stored]
-        gone = [row.key() for key, row in self._stored.items() if key not in self.rows]
-        for query, values in (("row_insert", new), ("row_update", changed), ("row_remove", gone)):
+        gone = [row for key, row in self._stored.items() if key not in self.rows]
+        gone.sort(key=StoredRow.place)
+        removed = [row.key() for row in gone]
+        for query, values in (
+            ("row_insert", new),
+            ("row_update", changed),
+            ("row_remove", removed),
+        ):
             self._connection.executemany(SQL[query], values)
         self._stored = dict(self.rows)
 

@@ -207,6 +207,24 @@ class TestCommit:
         await assert_untouched(entities, claim)
         assert claim.entity == await entities.entity("ad")
 
+    async def test_a_lost_lease_is_lost_beside_a_good_one(
+        self, store: Store, given: Given, entities: GivenEntities
+    ) -> None:
+        """Of the same shard, in the same batch: each save has the lease that it names."""
+        good = await entities.queued("ad")
+        shard = given.shard_of("ad")
+        name = next(name for n in range(9_999) if shard == given.shard_of(name := f"other{n}"))
+        stalled = await entities.queued(name)
+        commits = [
+            await entities.commit_of(good, doc=OTHER_DOC),
+            await entities.commit_of(stalled, doc=OTHER_DOC, lease_guid=given.entropy.token()),
+        ]
+
+        assert [SAVED, LOST] == [each.kind for each in await store.queues.commit(commits)]
+
+        await assert_untouched(entities, stalled)
+        assert stalled.entity == await entities.entity(name)
+
     async def test_nothing_to_do_is_nothing_done(self, store: Store) -> None:
         """No commits, no answers."""
         assert [] == list(await store.queues.commit([]))
