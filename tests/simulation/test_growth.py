@@ -73,7 +73,7 @@ COLLECTIONS: dict[str, tuple[str, ...]] = {
         "ChangeRouter._elsewhere", "ChangeRouter._here", "ChangeRouter._infos",
         "ChangeRouter._woken_by", "ClaimBuffer._claims", "FusedPasses._pipelines",
         "Reconciler._pipelines", "Relay._senders", "Relay._waiting", "SinkAges._late",
-        "SinkAges._seen", "StageClaims.pipelines", "StageLimits._pipelines",
+        "SinkAges._seen", "StageClaims._wanting", "StageClaims.pipelines", "StageLimits._pipelines",
         "StagePipeline._ahead", "StagePipeline.behind", "StagePipeline.claimed",
         "StagePipeline.lagging_since", "StagePipeline.next_at",
         "StageRunner._pipelines",

@@ -40,6 +40,7 @@ COLLECTIONS: dict[str, tuple[str, ...]] = {
     "groups that have due rows or sessions, and at most WINDOW_ROWS of each": (
         "Admission._groups", "Admission._turns", "Finder._refills", "_Group.busy", "_Group.lanes",
         "_Group.touched",
+        "_Window.awaited", "_Window.foreseen", "_Window.ready",  # while it is read
     ),
     "groups of the last FULL_EVERY_MAX_S": ("Finder._loads",),
     "rows of sessions that broke": ("Rescuer._losses",),
