@@ -167,5 +167,5 @@ bench-quick: test-setup ## The same, short: to see within minutes that they work
 	@$(BIN)/python -m benchmarks --quick $(ARGS)
 
 .PHONY: bench-page
-bench-page: $(SETUP_STAMP) ## Make docs/benchmarks.md of the newest run (FILE=benchmarks/results/….json: of another)
+bench-page: $(SETUP_STAMP) ## Make docs/benchmarks.md of the newest run (FILE="benchmarks/results/….json": of others)
 	@$(BIN)/python -m benchmarks --publish $(FILE)

@@ -54,8 +54,8 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     )  # fmt: skip
     parser.add_argument("--profile", action="store_true", help="show where the time goes")
     parser.add_argument(
-        "--publish", nargs="?", const=Path(), type=Path, metavar="FILE",
-        help="measure nothing: make docs/benchmarks.md of this run, or of the newest",
+        "--publish", nargs="*", type=run_file, metavar="FILE",
+        help="measure nothing: make docs/benchmarks.md of these runs, or of the newest",
     )  # fmt: skip
     return parser.parse_args(arguments)
 
@@ -73,6 +73,13 @@ def names_of(known: Iterable[str]) -> Callable[[str], list[str]]:
         return names
 
     return read
+
+
+def run_file(text: str) -> Path:
+    path = Path(text)
+    if not path.is_file():
+        raise argparse.ArgumentTypeError(f"there is no file {text}")
+    return path
 
 
 def positive(text: str) -> int:

@@ -1,9 +1,9 @@
-"""Makes docs/benchmarks.md and its plots of the file of one run, and of nothing else."""
+"""Makes docs/benchmarks.md and its plots of the files of runs, and of nothing else."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from benchmarks import svg
@@ -13,7 +13,7 @@ from benchmarks.report import RUNS, Compared, Cost, Result, Run, amount, load
 from benchmarks.scenarios import SCENARIOS
 
 ROOT = Path(__file__).parents[1]
-KEPT = Path(__file__).parent / "results"  # one file, in the repository
+KEPT = Path(__file__).parent / "results"  # the files of the page, in the repository
 PAGE = ROOT / "docs" / "benchmarks.md"
 PLOTS = ROOT / "docs" / "benchmarks"
 ENGINE_NAMES = {"postgres": "PostgreSQL", "sqlite": "SQLite"}
@@ -31,22 +31,30 @@ of PostgreSQL's log for one action (on SQLite: all bytes that the processes wrot
 the most of them."""  # noqa: E501 - a paragraph
 
 
-def publish(file: Path) -> str:
-    """Keep this run (the newest, if none is named) in the repository, and make the page of it."""
-    source = file if file.is_file() else newest()
+Runs = Mapping[str, Run]  # by the names of their files, the oldest first
+
+
+def publish(files: Sequence[Path]) -> str:
+    """Keep these runs, or the newest, in the repository, and make the page of them."""
+    sources = {file.resolve() for file in files or [newest()]}
     for old in KEPT.glob("*.json"):
-        if old.resolve() != source.resolve():
+        if old.resolve() not in sources:
             old.unlink()
-    kept = KEPT / source.name
-    if kept.resolve() != source.resolve():
-        shutil.copyfile(source, kept)
+    for source in sources:
+        if source.parent != KEPT.resolve():
+            shutil.copyfile(source, KEPT / source.name)
     shutil.rmtree(PLOTS, ignore_errors=True)
     PLOTS.mkdir(parents=True)
-    run = load(kept)
-    for name, text in plots(run).items():
+    runs = kept()
+    for name, text in plots(runs).items():
         (PLOTS / name).write_text(text)
-    PAGE.write_text(page(run, kept.name))
-    return f"{PAGE.relative_to(ROOT)} shows {kept.relative_to(ROOT)}"
+    PAGE.write_text(page(runs))
+    return f"{PAGE.relative_to(ROOT)} shows {', '.join(runs)}"
+
+
+def kept() -> Runs:
+    """Those that the page is made of."""
+    return {path.name: load(path) for path in sorted(KEPT.glob("*.json"))}
 
 
 def newest() -> Path:
@@ -56,17 +64,37 @@ def newest() -> Path:
     return found[-1]
 
 
-def page(run: Run, source: str) -> str:
+def page(runs: Runs) -> str:
     """The whole page."""
+    sources = ", ".join(f"benchmarks/results/{name}" for name in runs)
     parts = [
         "# Benchmarks",
-        f"<!-- Made by `make bench-page` of benchmarks/results/{source}; do not edit. -->",
-        about(run),
-        *warnings(run),
+        f"<!-- Made by `make bench-page` of {sources}; do not edit. -->",
+        *abouts(runs),
         HOW_TO_READ,
-        *(part for name in SCENARIOS for part in section(run, name)),
+        *(part for name in SCENARIOS for part in section(runs, name)),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def abouts(runs: Runs) -> Iterator[str]:
+    """When and where the runs were made."""
+    if len(runs) > 1:
+        yield (
+            f"Measured in {len(runs)} runs. What more than one of them measured is shown of the "
+            "newest; compare figures of one run only."
+        )
+    for number, run in enumerate(runs.values(), 1):
+        yield f"**Run {number}**: {about(run)}" if len(runs) > 1 else about(run)
+        yield from warnings(run)
+
+
+def shown(runs: Runs, scenario: str, engine: str) -> tuple[int, Run] | None:
+    """The newest run that has this scenario, and its number."""
+    for number, run in reversed([*enumerate(runs.values(), 1)]):
+        if any((scenario, engine) == (each.scenario, each.engine) for each in run.results):
+            return number, run
+    return None
 
 
 def about(run: Run) -> str:
@@ -99,23 +127,35 @@ def warnings(run: Run) -> Iterator[str]:
         yield f"**Failed**: {name}"
 
 
-def section(run: Run, scenario: str) -> Iterator[str]:
+def section(runs: Runs, scenario: str) -> Iterator[str]:
     """A scenario, on both engines."""
-    found = [result for result in run.results if result.scenario == scenario]
-    if not found:
+    found = {engine: shown(runs, scenario, engine) for engine in ENGINE_NAMES}
+    if not any(found.values()):
         return
     yield f"## {scenario}"
     text = SCENARIOS[scenario].about
     yield text[0].upper() + text[1:]
     for engine, title in ENGINE_NAMES.items():
-        mine = [result for result in found if result.engine == engine]
-        if not mine:
+        if (its := found[engine]) is None:
             continue
-        yield f"### {scenario} on {title}"
-        yield "\n".join([HEADER, *(row for result in mine for row in rows(result, run.best))])
-        names = [name for name in plots(run) if name.startswith(f"{scenario}-{engine}-")]
+        number, run = its
+        yield f"### {scenario} on {title}" + (f" (run {number})" if len(runs) > 1 else "")
+        numbered = results_of(run, scenario, engine)
+        yield "\n".join(
+            [HEADER, *(row for _, result in numbered for row in rows(result, run.best))]
+        )
+        names = [name for number, result in numbered for name in plots_of(number, result)]
         if names:
             yield "\n".join(f"![{name.removesuffix('.svg')}](benchmarks/{name})" for name in names)
+
+
+def results_of(run: Run, scenario: str, engine: str) -> list[tuple[int, Result]]:
+    """With their places in the run."""
+    return [
+        (place, result)
+        for place, result in enumerate(run.results)
+        if (scenario, engine) == (result.scenario, result.engine)
+    ]
 
 
 def rows(result: Result, best: Calibration | None) -> Iterator[str]:
@@ -149,15 +189,25 @@ def spread(side: Result | Compared) -> str:
     return f"{amount(min(side.rounds))} to {amount(max(side.rounds))} ({len(side.rounds)})"
 
 
-def plots(run: Run) -> Mapping[str, str]:
-    """File names and their SVG: bars where there are peers, lines where there is a time."""
+def plots(runs: Runs) -> Mapping[str, str]:
+    """File names and their SVG, of all that the page shows."""
+    found: dict[str, str] = {}
+    for scenario in SCENARIOS:
+        for engine in ENGINE_NAMES:
+            its = shown(runs, scenario, engine)
+            for place, result in results_of(its[1], scenario, engine) if its else ():
+                found |= plots_of(place, result)
+    return found
+
+
+def plots_of(number: int, result: Result) -> dict[str, str]:
+    """Bars where there are peers, lines where there is a time."""
+    name = f"{result.scenario}-{result.engine}-{number}"
     found = {}
-    for number, result in enumerate(run.results):
-        name = f"{result.scenario}-{result.engine}-{number}"
-        if any(each.kind == "peer" for each in result.compared):
-            found[f"{name}.svg"] = svg.bars(f"{result.measure} ({result.unit})", bars_of(result))
-        for place, series in enumerate(result.series):
-            found[f"{name}-{place}.svg"] = svg.lines(series.title, series.unit, series.lines)
+    if any(each.kind == "peer" for each in result.compared):
+        found[f"{name}.svg"] = svg.bars(f"{result.measure} ({result.unit})", bars_of(result))
+    for place, series in enumerate(result.series):
+        found[f"{name}-{place}.svg"] = svg.lines(series.title, series.unit, series.lines)
     return found
 
 
