@@ -46,13 +46,18 @@ class Heartbeat:
         self._is_failing = False
         self._young_beats = YOUNG_BEATS
 
+    async def beat_once(self, store: Store) -> None:
+        """The first beat, by a store that is open already: to open one of its own takes the thread
+        longer than everything else that is done before the first attempt."""
+        pulse = await self._beat(store)
+        if pulse is not None:
+            self._felt(pulse)
+
     async def beat_in_loop(self, store: Store) -> None:
-        """Beat on the caller's own loop until cancelled."""
+        """Go on beating on the caller's own loop until cancelled."""
         while True:
-            pulse = await self._beat(store)
-            if pulse is not None:
-                self._felt(pulse)
             await asyncio.sleep(self._pause_s())
+            await self.beat_once(store)
 
     async def beat_in_thread(self, open_store: OpenStore) -> None:
         """Beat in a thread of its own, with a store of its own, until cancelled.

@@ -30,6 +30,7 @@ from gnomon.worker.attempt import (
     lateness_of,
 )
 from gnomon.worker.gates import QueueGate
+from gnomon.worker.loop_turn import LoopTurn
 
 AHEAD_FOR_S = 0.3  # begin ahead what is finished in this time: slots and database overlap
 AHEAD_MAX = 4_000
@@ -41,7 +42,6 @@ TOOK_WEIGHT = 0.05  # of the latest attempt in the smoothed duration
 TOOK_MIN_S = 1e-6
 SHUT_DOWN = "the worker was shut down"
 PACES_MAX = 1_000  # queues whose pace is remembered
-BREATH_EVERY = 64  # attempts that never waited, before the loop gets its turn
 STARTED_AT_FIRST = 4  # slots, see `_start`
 UNSENT = ("abandoned", "unserved")
 NO_GATES: Mapping[str, QueueGate] = MappingProxyType({})
@@ -68,7 +68,8 @@ class QueueSlots:
         self.promised = 0  # to attempts that are being begun
         self.waiting: deque[tuple[BegunAttempt, float]] = deque()
         self.slots = 0
-        self.is_starting = False  # more slots are about to be started
+        self.is_starting = False  # more slots may be started in the next turn of the loop
+        self.resting = 0  # slots that let the loop turn, and go on then
         self.performing: dict[asyncio.Task[None], tuple[BegunAttempt, float]] = {}
         self._total = total
         self._used = 0  # of the total
@@ -188,6 +189,7 @@ class Slots:
         self._queues: dict[str, QueueSlots] = {}
         self._paces: dict[str, float] = {}  # `each_s` of queues that were idle for a while
         self._starts = 0
+        self._turn = LoopTurn()
         self._guards: dict[asyncio.Task[None], DeadlineGuard] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}  # in order: a simulated life is replayed
         self._freed = asyncio.Event()
@@ -320,18 +322,20 @@ class Slots:
 
     def _start(self, queue: QueueSlots, count: int) -> None:
         """Start so many slots, as far as they are needed; twice as many in the next turn of the
-        loop, while more attempts wait than the first ones have taken. Of those that never wait a
+        loop, if attempts wait then and no slot is about to take them. Of those that never wait a
         slot takes one after the other, and a hundred slots would be a hundred tasks for nothing.
         """
         wanted = min(len(queue.waiting), queue.limit - queue.slots)
-        for _ in range(min(count, wanted)):
-            queue.slots += 1
-            task = asyncio.create_task(self._slot(queue), name=f"slot-{queue.name}")
-            self._tasks[task] = None
-            task.add_done_callback(self._note_slot_end)
-        queue.is_starting = wanted > count
+        if not queue.resting:
+            for _ in range(min(count, wanted)):
+                queue.slots += 1
+                task = asyncio.create_task(self._slot(queue), name=f"slot-{queue.name}")
+                self._tasks[task] = None
+                task.add_done_callback(self._note_slot_end)
+            count *= 2
+        queue.is_starting = wanted > 0
         if queue.is_starting:
-            asyncio.get_running_loop().call_soon(self._start, queue, 2 * count)
+            asyncio.get_running_loop().call_soon(self._start, queue, count)
 
     def _note_slot_end(self, task: asyncio.Task[None]) -> None:
         self._tasks.pop(task, None)
@@ -415,7 +419,6 @@ class Slots:
         task = asyncio.current_task()
         assert task is not None
         guard = self._guards[task] = DeadlineGuard(task)
-        performed = 0
         try:
             while queue.waiting:
                 begun, asked_at = queue.performing[task] = queue.waiting.popleft()
@@ -428,9 +431,8 @@ class Slots:
                 if finish.outcome not in UNSENT:
                     queue.count_end(started, ended_at, is_alone=self._starts == place)
                 self._end(queue, begun, finish, guard.late_s, ended_at - guard.called_at)
-                performed += 1
-                if performed % BREATH_EVERY == 0:
-                    await asyncio.sleep(0)
+                if self._turn.is_over(ended_at):
+                    await self._rest(queue)
         finally:
             guard.close()
             del self._guards[task]
@@ -440,6 +442,15 @@ class Slots:
                 called_at = guard.called_at if guard.was_called else None
                 self._cut_short(queue, begun, asked_at, _cut_by(guard), called_at=called_at)
             self._freed.set()
+
+    @staticmethod
+    async def _rest(queue: QueueSlots) -> None:
+        """Let the loop turn."""
+        queue.resting += 1
+        try:
+            await asyncio.sleep(0)
+        finally:
+            queue.resting -= 1
 
     def _end(
         self,

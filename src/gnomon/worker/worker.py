@@ -204,6 +204,7 @@ class Worker:
         """
         if not await self._verified(stop):
             return
+        await self._heartbeat.beat_once(self._store)
         async with asyncio.TaskGroup() as group:
             lasting = [group.create_task(work, name=name) for name, work in self._lasting()]
             beginning = [group.create_task(work, name=name) for name, work in self._beginning()]

@@ -105,6 +105,7 @@ def test_a_young_heart_beats_more_often() -> None:
         observer=Audience(),
         felt=lambda _pulse: beats.append(loop.time()),
     )
+    loop.run_until_complete(heart.beat_once(cast("Store", Doors())))
     beating = loop.create_task(heart.beat_in_loop(cast("Store", Doors())))
     loop.run_until_complete(asyncio.wait([beating], timeout=6.0))
     beating.cancel()
@@ -113,3 +114,24 @@ def test_a_young_heart_beats_more_often() -> None:
     assert [0.0625, 0.125, 0.25, 0.5, 1.0, 2.0, 2.0] == [
         after - before for before, after in itertools.pairwise(beats)
     ]
+
+
+async def test_who_begins_beats_by_the_store_that_is_open() -> None:
+    """The thread opens a store of its own first, which takes longer than all that a worker does
+    before its first attempt."""
+    doors = Doors()
+    heart, _, felt = heart_with(doors)
+    await heart.beat_once(cast("Store", doors))
+    assert felt.is_set()
+
+
+async def test_a_first_beat_that_fails_is_told_and_the_thread_goes_on() -> None:
+    doors = Doors(error=StoreUnavailable("away"))
+    heart, audience, felt = heart_with(doors)
+    await heart.beat_once(cast("Store", doors))
+    assert ["heartbeat_failed"] == audience.events
+    doors.error = None
+    beating = asyncio.create_task(heart.beat_in_thread(doors.open))
+    await asyncio.wait_for(felt.wait(), 5.0)
+    assert ["heartbeat_failed", "heartbeat_resumed"] == audience.events
+    await _end(beating)

@@ -17,7 +17,13 @@ from gnomon.model.outcome import Outcome, Succeeded
 from gnomon.model.spec import Cron, Mock, Spec
 from gnomon.model.transition import UNDECIDABLE
 from gnomon.worker.attempt import AttemptRunner
-from gnomon.worker.slots import QueueSlots, Slots, TotalSlots
+from gnomon.worker.loop_turn import TURN_MAX, TURN_S_MAX
+from gnomon.worker.slots import (
+    STARTED_AT_FIRST,
+    QueueSlots,
+    Slots,
+    TotalSlots,
+)
 from tests.unit.worker.surroundings import EPOCH, Audience, HandClock, surroundings
 
 INSTALLATION = UUID(int=1)
@@ -312,6 +318,70 @@ async def test_a_pace_is_known_soon() -> None:
         await settled()
     assert 200 < slots.free("default")
     await slots.drain(timedelta(seconds=5))
+
+
+class Quick:
+    """An executor that never waits. It counts how many calls there are between two turns of the
+    loop."""
+
+    def __init__(self, took_s: float = 0.0) -> None:
+        self.calls: list[int] = [0]
+        self.clock: HandClock | None = None
+        self._took_s = took_s
+
+    def serves(self, need: str) -> bool:
+        return True
+
+    async def execute(self, order: AttemptRequest) -> Outcome:
+        self.calls[-1] += 1
+        if self.clock is not None:
+            self.clock.seconds += self._took_s
+        return Succeeded()
+
+    async def close(self) -> None: ...
+
+    async def watch(self) -> None:
+        while True:
+            await asyncio.sleep(0)
+            self.calls.append(0)
+
+
+async def test_attempts_that_never_wait_let_the_loop_turn_together() -> None:
+    """The loop brings what comes next and records what has ended: a hundred slots, each with some
+    attempts in its turn, kept it from that until all were performed."""
+    quick = Quick()
+    slots, ended, clock, _ = slots_with(quick, limit=100)
+    watching = asyncio.create_task(quick.watch())
+    slots.take([begun(number) for number in range(2_000)], clock.seconds)
+    await slots.drain(timedelta(seconds=5))
+    watching.cancel()
+    assert 2_000 == len(ended) == sum(quick.calls)
+    assert max(quick.calls) < TURN_MAX + STARTED_AT_FIRST
+    assert len(quick.calls) < 2 * 2_000 / TURN_MAX  # and it does not turn for every attempt
+
+
+async def test_attempts_that_compute_let_the_loop_turn_soon() -> None:
+    quick = Quick(TURN_S_MAX / 4)
+    slots, ended, clock, _ = slots_with(quick, limit=100)
+    quick.clock = clock
+    watching = asyncio.create_task(quick.watch())
+    slots.take([begun(number) for number in range(100)], clock.seconds)
+    await slots.drain(timedelta(seconds=5))
+    watching.cancel()
+    assert 100 == len(ended)
+    assert max(quick.calls) <= 5 + STARTED_AT_FIRST
+
+
+async def test_attempts_that_wait_have_all_slots_within_some_turns() -> None:
+    """One slot that goes on with quick ones does not keep the others from being started."""
+    gate = Gate()
+    slots, ended, clock, _ = slots_with(gate, limit=100)
+    slots.take([begun(number) for number in range(300)], clock.seconds)
+    await settled()
+    assert 100 == gate.inside
+    gate.open.set()
+    await slots.drain(timedelta(seconds=5))
+    assert 300 == len(ended)
 
 
 async def test_what_was_handed_back_before_is_abandoned() -> None:
