@@ -341,7 +341,8 @@ async def test_the_inline_runner_lets_others_in_around_each_verb() -> None:
 
 HOT = (
     "begin_due", "begin_stamp", "begin_next_due", "move_head", "move_insert",
-    "move_delete", "move_lanes", "poll", "finish_plain_archive", "finish_plain_fence",
+    "move_delete", "move_lanes", "move_and_begin_heads", "move_and_begin_due",
+    "move_and_begin_delete", "poll", "finish_plain_archive", "finish_plain_fence",
     "finish_plain_remove", "finish_fence", "settle_fence", "continue_action", "finish_reschedule",
     "extend", "list_lanes_after", "delete_stale", "list_lapsed_running", "list_lapsed_expired",
     "list_cancelling",
@@ -388,6 +389,20 @@ async def test_a_hot_query_never_walks_a_whole_table(name: str) -> None:
     for step in plan:
         assert not re.match(rf"SCAN (?:[aqiflecos]|{BIG_TABLES})(?: (?!VIRTUAL)|$)", step), plan
         assert not step.endswith("processing_queue_lane_idx (shard_id=?)"), plan
+
+
+async def test_arrivals_of_one_moment_are_found_by_their_whole_key() -> None:
+    """A million that were created in one call have one time: by shard and time alone each look for
+    one of them would walk over all."""
+    runner = InlineRunner()
+    store = open_sqlite(":memory:", clock=SystemClock(), entropy=SystemEntropy(), runner=runner)
+    await store.installation.migrate(shard_count=SHARD_COUNT)
+    query = f"EXPLAIN QUERY PLAN {SQL['move_and_begin_delete']}"
+    plan = [row[3] for row in runner.connection.execute(query, {"ends": "[]", "guids": b""})]
+    await runner.close()
+    assert (
+        "SEARCH incoming_queue USING PRIMARY KEY (shard_id=? AND created_at=? AND guid=?)" in plan
+    )
 
 
 ROWS_IN_A_LANE = 5_000

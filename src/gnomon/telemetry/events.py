@@ -73,6 +73,7 @@ LEVELS: Mapping[str, int] = MappingProxyType(
         "stages_unserved": WARNING,
         "store_away": WARNING,
         "store_back": WARNING,
+        "store_checkpoint_failed": WARNING,
         "task_session_lost": WARNING,
         "task_session_unavailable": WARNING,
         "task_table_lost": WARNING,

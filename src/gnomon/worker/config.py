@@ -47,7 +47,7 @@ class WorkerConfig:
     # Bounds of one statement: of its time, its locks and its memory.
     begin_batch: int = field(default=2_000, metadata=CONSTANT)
     move_batch: int = field(default=2_000, metadata=CONSTANT)
-    finish_batch: int = field(default=1_000, metadata=CONSTANT)
+    finish_batch: int = field(default=2_000, metadata=CONSTANT)
     # So many rows due at one instant are a burst, and armed: what one begin cannot take.
     burst_least: int = field(default=2_000, metadata=CONSTANT)
     # What is due so soon is armed, too: its begin is written when its time comes. 0: it is not.

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 from uuid import UUID
@@ -14,12 +14,10 @@ from uuid import UUID
 import msgspec
 
 from gnomon.contracts.store import (
-    ArrivalResult,
     BeginRequest,
     BeginResult,
     BegunAttempt,
     ConfirmResult,
-    HeldShard,
     Lane,
 )
 from gnomon.model.action import Status
@@ -27,7 +25,7 @@ from gnomon.model.codec import read_attempt
 from gnomon.model.errors import check
 from gnomon.stores._attempts import confirmed, first_half
 from gnomon.stores._specs import SpecCache
-from gnomon.stores.sqlite.move import OVERDUE_US, move_held, move_newest
+from gnomon.stores.sqlite.move import OVERDUE_US
 from gnomon.stores.sqlite.queries import SQL, fetch_one
 from gnomon.stores.sqlite.results import Parameters
 from gnomon.stores.sqlite.rows import (
@@ -71,23 +69,8 @@ class DueRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
     need: str = ""  # of the same; else it is that of the lane
 
 
-class FirstRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """An arrival that was never attempted, in the order of `move_and_begin_due`."""
-
-    guid: UUID
-    scheduled_at: int
-    id: str
-    timeout_us: int
-    occurrence_no: int
-    occurrence_at: int
-    expires_at: int | None
-    spec: str
-    series: UUID | None
-
-
 _DUE_ROWS = msgspec.json.Decoder(list[DueRow])
-_FIRST_ROWS = msgspec.json.Decoder(list[FirstRow])
-_SPECS = SpecCache()
+SPECS = SpecCache()
 
 
 class BeginTerms(NamedTuple):
@@ -206,7 +189,7 @@ def _stamp(
     connection: Connection, due: Sequence[tuple[Lane, DueRow]], terms: BeginTerms
 ) -> list[BegunAttempt]:
     """Give each row its attempt and its reservation."""
-    attempt_ids, packed = _derive_attempt_ids(terms.first_half, [row.guid for _, row in due])
+    attempt_ids, packed = derive_attempt_ids(terms.first_half, [row.guid for _, row in due])
     begun = [
         begun_of(
             lane.shard,
@@ -235,77 +218,7 @@ def _next_due(connection: Connection, lane: Lane, *, after: int = ALWAYS_US) -> 
     return None if row is None else moment(row["scheduled_at"])
 
 
-def move_and_begin(
-    connection: Connection,
-    holdings: Sequence[HeldShard],
-    limit: int,
-    room: Mapping[str, int],
-    terms: BeginTerms,
-    *,
-    newest: bool,
-) -> ArrivalResult:
-    """What was never attempted and is due begins as it is moved; the rest one step after the other:
-    it is not the only thing due, so a lane is begun in its order."""
-    left = dict(room)
-    begun: list[BegunAttempt] = []
-    if newest:
-        moved = move_newest(connection, holdings, limit, terms.now, room=room)
-    else:
-
-        def begin(rows: Parameters, lanes: Mapping[Lane, datetime]) -> int:
-            count = len(begun)
-            begun.extend(_begin_arrivals(connection, rows, lanes, left, terms))
-            return len(begun) - count
-
-        moved = move_held(connection, holdings, limit, terms.now, begin=begin)
-    leases = {holding.shard: holding.lease_guid for holding in holdings}
-    lanes = dict(moved.lanes)
-    for lane in sorted(moved.lanes, key=lambda lane: lane.priority):
-        if moved.lanes[lane] > terms.now or left.get(lane.queue, 0) <= 0:
-            continue
-        demand = BeginRequest(lane=lane, lease_guid=leases[lane.shard], limit=left[lane.queue])
-        result = begin_lanes(connection, [demand], terms)
-        begun += result.begun
-        left[lane.queue] -= len(result.begun)
-        rest = result.refused.get(lane, result.next_due[lane])
-        lanes.pop(lane) if rest is None else lanes.update({lane: rest})
-    return ArrivalResult(moved=msgspec.structs.replace(moved, lanes=lanes), begun=begun)
-
-
-def _begin_arrivals(
-    connection: Connection,
-    rows: Parameters,
-    lanes: Mapping[Lane, datetime],
-    left: dict[str, int],
-    terms: BeginTerms,
-) -> Iterator[BegunAttempt]:
-    """Put what is due of these incoming rows into the queue as running, as far as there is room
-    left. The lease was checked when they were found."""
-    for lane in sorted(lanes, key=lambda lane: lane.priority):
-        room = left.get(lane.queue, 0)
-        if lanes[lane] > terms.now or room <= 0:
-            continue
-        wanted = rows | lane_row(lane) | {"now": terms.now_us, "limit": room}
-        (text,) = connection.execute(SQL["move_and_begin_due"], wanted).fetchone()
-        due = _FIRST_ROWS.decode(text)
-        if not due:
-            continue
-        attempt_ids, packed = _derive_attempt_ids(terms.first_half, [row.guid for row in due])
-        stamp = lane_row(lane) | {
-            "timeouts": json.dumps([row.timeout_us for row in due]),
-            "packed": packed,
-            "now": terms.now_us,
-            "window_us": terms.window_us,
-            "grace_us": terms.grace_us,
-            "owner": terms.owner,
-        }
-        connection.execute(SQL["move_and_begin_stamp"], stamp)
-        left[lane.queue] = room - len(due)
-        for row, attempt_id in zip(due, attempt_ids, strict=True):
-            yield _first_attempt(lane.shard, row, attempt_id, terms.now)
-
-
-def _derive_attempt_ids(first: str, guids: Sequence[UUID]) -> tuple[list[UUID], bytes]:
+def derive_attempt_ids(first: str, guids: Sequence[UUID]) -> tuple[list[UUID], bytes]:
     """The id of each; who knows the batch finds it. And guids and ids in turn, 16 bytes and 16
     bytes."""
     first_bytes = bytes.fromhex(first.replace("-", ""))
@@ -347,30 +260,13 @@ def begun_of(
         id=row.id,
         guid=row.guid,
         attempt_id=attempt_id,
-        spec=_SPECS.read(row.spec),
+        spec=SPECS.read(row.spec),
         status=status,
         scheduled_at=due,
         began_at=began_at,
         deadline=began_at + timedelta(0, 0, row.timeout_us),
         series=row.series,
         need=need,
-    )
-
-
-def _first_attempt(shard: int, row: FirstRow, attempt_id: UUID, began_at: datetime) -> BegunAttempt:
-    due = moment(row.scheduled_at)
-    is_planned = row.occurrence_at == row.scheduled_at  # as most are
-    status = Status(
-        scheduled_at=due,
-        occurrence_no=row.occurrence_no,
-        occurrence_at=due if is_planned else moment(row.occurrence_at),
-        expires_at=moment_or_none(row.expires_at),
-        attempts=1,
-    )
-    spec = _SPECS.read(row.spec)
-    deadline = began_at + timedelta(0, 0, row.timeout_us)
-    return BegunAttempt(
-        shard, row.id, row.guid, attempt_id, spec, status, due, began_at, deadline, row.series
     )
 
 
@@ -392,7 +288,7 @@ def confirm_attempts(
 def find_begun_in(connection: Connection, shard: int, first: str) -> Iterator[BegunAttempt]:
     """The due time is gone by now; such attempts are shown as begun on time."""
     rows = _due_rows(connection, SQL["find_begun"], {"shard": shard})
-    attempt_ids, _ = _derive_attempt_ids(first, [row.guid for row in rows])
+    attempt_ids, _ = derive_attempt_ids(first, [row.guid for row in rows])
     for row, attempt_id in zip(rows, attempt_ids, strict=True):
         if row.attempt_id == attempt_id:
             yield begun_of(shard, row, attempt_id, moment(row.scheduled_at), row.need)

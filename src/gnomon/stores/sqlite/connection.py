@@ -27,6 +27,7 @@ from gnomon.contracts.observer import Observer
 from gnomon.model.errors import InvalidRequest, StoreUnavailable
 from gnomon.sqlite_box import lenient_text, make_private, use_wal
 from gnomon.stores._callers import NO_TRANSACTION
+from gnomon.stores.sqlite.checkpointer import Checkpointer
 from gnomon.stores.sqlite.errors import translated, translated_errors
 from gnomon.stores.sqlite.hub import Hub
 
@@ -307,8 +308,15 @@ class _Reader(_SqlThread):
 class _Writer(_SqlThread):
     """Performs whatever waits in one transaction."""
 
-    def __init__(self, connection: sqlite3.Connection, clock: Clock, observer: Observer) -> None:
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        clock: Clock,
+        observer: Observer,
+        checkpointer: Checkpointer | None,
+    ) -> None:
         self._observer = observer
+        self._checkpointer = checkpointer
         connection.execute(f"PRAGMA busy_timeout = {BUSY_LOOK_MS}")
         super().__init__("gnomon-sqlite-writer", connection, clock)
 
@@ -323,6 +331,8 @@ class _Writer(_SqlThread):
                 request = self._next(len(answers), started)
             if self._connection.in_transaction:
                 self._connection.execute("COMMIT")
+                if self._checkpointer is not None:
+                    self._checkpointer.note(self._connection)
         except sqlite3.Error as exc:
             if request is not None:
                 answers.append(_Answer(request, None, None))
@@ -408,12 +418,17 @@ def _resolve(answers: list[_Answer]) -> None:
 
 
 class ThreadRunner:
-    """For production: one thread that writes with group commit, two that read."""
+    """For production: one thread that writes with group commit, one that brings what it wrote from
+    the log into the file, two that read."""
 
     def __init__(self, path: str, *, clock: Clock, observer: Observer) -> None:
         self.hub = Hub()
         self._is_shared = path != MEMORY
-        self._writer = _Writer(connect(path), clock, observer)
+        writer = connect(path)
+        self._checkpointer: Checkpointer | None = None
+        if self._is_shared:
+            self._checkpointer = Checkpointer(writer, connect(path), observer)
+        self._writer = _Writer(writer, clock, observer, self._checkpointer)
         self._reader: _Reader | None = None
         self._browser: _Reader | None = None
         if self._is_shared:
@@ -436,6 +451,8 @@ class ThreadRunner:
         return await self._writer.perform(_data_version, writes=False, urgent=True)
 
     async def close(self) -> None:
+        if self._checkpointer is not None:
+            await asyncio.to_thread(self._checkpointer.close)
         for thread in (self._writer, self._reader, self._browser):
             if thread is not None:
                 await thread.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -134,14 +135,15 @@ def worker_of(row: Row, now: datetime) -> WorkerRow:
 
 
 def _beat(connection: Connection, holdings: Sequence[HeldShard], now_us: int) -> frozenset[int]:
-    held = set()
-    for holding in holdings:
-        beat = {
-            "shard": holding.shard,
-            "lease_guid": holding.lease_guid.bytes,
-            "incoming_mark": micros_or_none(holding.incoming_mark),
-            "now": now_us,
-        }
-        if connection.execute(SQL["heartbeat"], beat).rowcount:
-            held.add(holding.shard)
-    return frozenset(held)
+    """The shards that are held."""
+    shards = [holding.shard for holding in holdings]
+    marks = [micros_or_none(holding.incoming_mark) for holding in holdings]
+    beat = {
+        "marks": json.dumps([*zip(shards, marks, strict=True)]),
+        "leases": b"".join(holding.lease_guid.bytes for holding in holdings),
+        "now": now_us,
+    }
+    if connection.execute(SQL["heartbeat"], beat).rowcount == len(shards):
+        return frozenset(shards)
+    (text,) = connection.execute(SQL["heartbeat_held"], beat).fetchone()
+    return frozenset(json.loads(text))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 import msgspec
@@ -15,14 +15,12 @@ import msgspec
 from gnomon.contracts.store import HeldShard, Lane, MoveResult
 from gnomon.stores.sqlite.queries import SQL, fetch, fetch_one
 from gnomon.stores.sqlite.results import Parameters
-from gnomon.stores.sqlite.rows import Row, micros, moment
+from gnomon.stores.sqlite.rows import micros, moment
 
 Connection = sqlite3.Connection
 
 ALWAYS_US = 2**63 - 1
 EVER_SINCE = (-ALWAYS_US, b"")
-# Of these rows, in these lanes: how many it began.
-BeginArrivals = Callable[[Parameters, Mapping[Lane, datetime]], int]
 OVERDUE_US = 1_000_000  # a helper leaves younger rows to the owner
 
 
@@ -31,10 +29,8 @@ def move_held(
     holdings: Sequence[HeldShard],
     limit: int,
     now: datetime,
-    *,
-    begin: BeginArrivals | None = None,
 ) -> MoveResult:
-    """Move rows of shards whose lease is the given one. `begin` may begin some on the way."""
+    """Move rows of shards whose lease is the given one."""
     filled = filled_shards(connection, [holding.shard for holding in holdings])
     return _move_heads(
         connection,
@@ -44,7 +40,6 @@ def move_held(
             if holding.shard in filled
         ],
         now,
-        begin,
     )
 
 
@@ -71,11 +66,14 @@ def move_newest(
     count, left = 0, sum(room.values())
     terms = {"limit": limit, "now": micros(now), "queues": json.dumps(list(room))}
     for held in holdings:
+        if left <= 0:
+            break
         wanted = terms | {"shard": held.shard, "lease_guid": held.lease_guid.bytes, "room": left}
         for row in fetch(connection, "move_newest", wanted):
-            rows = _rows(held.shard, row, first=(row["created_at"], row["first_guid"]))
-            lanes |= _moved_lanes(connection, rows)
-            count += _move_rows(connection, rows)
+            last_at, first = row["created_at"], (row["created_at"], row["first_guid"])
+            rows = rows_until(held.shard, last_at, row["guid"], first=first)
+            lanes |= moved_lanes(connection, rows)
+            count += move_rows(connection, rows)
             left -= row["count"]
     return MoveResult(count=count, lanes=lanes, marks={}, more=False, now=now)
 
@@ -100,7 +98,6 @@ def _move_heads(
     connection: Connection,
     heads: Sequence[Parameters],
     now: datetime,
-    begin: BeginArrivals | None = None,
 ) -> MoveResult:
     """Move the oldest rows of shards, as far as the fence lets them go."""
     lanes: dict[Lane, datetime] = {}
@@ -112,40 +109,36 @@ def _move_heads(
         if last is None:
             continue
         shard, last_at = wanted["shard"], last["created_at"]
-        rows = _rows(shard, last)
-        moved_lanes = _moved_lanes(connection, rows)
-        begun_count = begin(rows, moved_lanes) if begin is not None else 0
-        if begun_count < last["count"]:
-            lanes |= moved_lanes
-            begun_count += _move_rows(connection, rows)
-        else:
-            connection.execute(SQL["move_delete"], rows)
-        count += begun_count
+        rows = rows_until(shard, last["created_at"], last["guid"])
+        lanes |= moved_lanes(connection, rows)
+        count += move_rows(connection, rows)
         marks[shard] = moment(last_at)
         more = more or last["count"] == wanted["limit"]
     return MoveResult(count=count, lanes=lanes, marks=marks, more=more, now=now)
 
 
-def _rows(shard: int, last: Row, *, first: tuple[int, bytes] = EVER_SINCE) -> Parameters:
+def rows_until(
+    shard: int, last_at: int, last_guid: bytes, *, first: tuple[int, bytes] = EVER_SINCE
+) -> Parameters:
     """The rows of a shard up to this one."""
     first_at, first_guid = first
     return {
         "shard": shard,
         "first_at": first_at,
         "first_guid": first_guid,
-        "last_at": last["created_at"],
-        "last_guid": last["guid"],
+        "last_at": last_at,
+        "last_guid": last_guid,
     }
 
 
-def _moved_lanes(connection: Connection, rows: Parameters) -> dict[Lane, datetime]:
+def moved_lanes(connection: Connection, rows: Parameters) -> dict[Lane, datetime]:
     return {
         Lane(rows["shard"], row["queue"], row["priority"]): moment(row["earliest"])
         for row in fetch(connection, "move_lanes", rows)
     }
 
 
-def _move_rows(connection: Connection, rows: Parameters) -> int:
+def move_rows(connection: Connection, rows: Parameters) -> int:
     """Into the one queue and out of the other; rows of old generations only out."""
     moved: int = connection.execute(SQL["move_insert"], rows).rowcount
     connection.execute(SQL["move_delete"], rows)

@@ -6,7 +6,7 @@ Every verb is one write transaction, so what it read stays true until it has wri
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -34,13 +34,14 @@ from gnomon.contracts.store import (
 from gnomon.model.codec import read_spec
 from gnomon.stores._attempts import first_half
 from gnomon.stores._pauses import PauseEnding
+from gnomon.stores.sqlite.arrivals import Arrivals, move_and_begin
 from gnomon.stores.sqlite.begin import (
+    BeginTerms,
     begin_lanes,
     begin_terms,
     confirm_attempts,
     find_begun_in,
     lane_row,
-    move_and_begin,
 )
 from gnomon.stores.sqlite.move import filled_shards, is_mixed, move_held, move_unheld
 from gnomon.stores.sqlite.pauses import end_pauses, shards_with_ends
@@ -113,10 +114,8 @@ class SqliteWork(SqliteVerbs):
     def confirm(self, connection: Connection, attempts: Sequence[BegunAttempt]) -> ConfirmResult:
         return confirm_attempts(connection, attempts, self._clock.now())
 
-    @write
-    def move_and_begin(  # noqa: PLR0913 - those of the contract, and the connection
+    async def move_and_begin(
         self,
-        connection: Connection,
         holdings: Sequence[HeldShard],
         *,
         limit: int,
@@ -127,8 +126,24 @@ class SqliteWork(SqliteVerbs):
         window: timedelta,
         newest: bool = False,
     ) -> ArrivalResult:
-        terms = begin_terms(batch, owner, self._clock.now(), grace=grace, window=window)
-        return move_and_begin(connection, holdings, limit, room, terms, newest=newest)
+        def terms() -> BeginTerms:
+            return begin_terms(batch, owner, self._clock.now(), grace=grace, window=window)
+
+        arrivals = await self._move_and_begin(holdings, limit, room, terms, newest=newest)
+        return arrivals.result()
+
+    @write
+    def _move_and_begin(
+        self,
+        connection: Connection,
+        holdings: Sequence[HeldShard],
+        limit: int,
+        room: Mapping[str, int],
+        terms: Callable[[], BeginTerms],
+        *,
+        newest: bool,
+    ) -> Arrivals:
+        return move_and_begin(connection, holdings, limit, room, terms(), newest=newest)
 
     @write
     def find_begun(

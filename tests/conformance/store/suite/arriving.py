@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -124,6 +125,29 @@ class TestArrive:
         assert 2 == len(first.begun)
         assert first.moved.more
         assert 1 == len((await arrive(store, holdings, limit=2)).begun)
+
+    async def test_each_shard_of_a_call_is_looked_at_by_itself(
+        self, store: Store, given: Given
+    ) -> None:
+        """One gives all it has, one has something for later, one is somebody else's."""
+        whole = [await given.created(given.name_in(0)) for _ in range(3)]
+        mixed = [await given.created(given.name_in(1), priority=9) for _ in range(2)]
+        later = await given.created(given.name_in(1), due_in=HOUR)
+        await given.created(given.name_in(2))
+        first, second, third, *others = await given.holdings()
+
+        arrived = await arrive(store, [first, second, given.wrong(third), *others], limit=3)
+
+        assert {each.meta.id for each in (*whole, *mixed)} == {one.id for one in arrived.begun}
+        assert {0: 3, 1: 2} == Counter(one.shard for one in arrived.begun)
+        assert 6 == arrived.moved.count
+        assert {1} == {lane.shard for lane in arrived.moved.lanes}
+        assert later.status.scheduled_at == arrived.moved.lanes[Lane(1, "default", 5)]
+        assert arrived.moved.more  # of the first two, for all that is known
+        assert 1 == await given.move()  # that of the third
+        for one in arrived.begun:
+            assert Recorded.APPLIED is await given.recorded(one)
+        assert [] == list(await store.installation.doctor())
 
     async def test_without_the_lease_nothing_arrives(self, store: Store, given: Given) -> None:
         """A lease that is not the shard's neither moves nor begins."""

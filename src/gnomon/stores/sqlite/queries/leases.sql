@@ -20,9 +20,25 @@ WHERE shard_id = :shard
 RETURNING incoming_mark;
 
 -- name: heartbeat
-UPDATE shard_lock SET
-    beat = beat + 1, heartbeat_at = :now, incoming_mark = coalesce(:incoming_mark, incoming_mark)
-WHERE shard_id = :shard AND lease_guid = :lease_guid;
+-- Of all holdings at once: `marks` has the shard of each and where its incoming rows begin, if that
+-- is known, `leases` its lease, 16 bytes.
+UPDATE shard_lock AS l SET
+    beat = l.beat + 1, heartbeat_at = :now, incoming_mark = coalesce(h.mark, l.incoming_mark)
+FROM (
+    SELECT
+        json_extract(value, '$[0]') AS shard, json_extract(value, '$[1]') AS mark,
+        substr(:leases, key * 16 + 1, 16) AS lease_guid
+    FROM json_each(:marks)
+) AS h
+WHERE l.shard_id = h.shard AND l.lease_guid = h.lease_guid;
+
+-- name: heartbeat_held
+-- Which of them are held.
+SELECT json_group_array(l.shard_id)
+FROM json_each(:marks) AS s
+CROSS JOIN shard_lock AS l
+WHERE l.shard_id = json_extract(s.value, '$[0]')
+    AND l.lease_guid = substr(:leases, s.key * 16 + 1, 16);
 
 -- name: heartbeat_worker
 INSERT INTO worker (worker_id, owner, process, started_at, heartbeat_at, shards, offer)

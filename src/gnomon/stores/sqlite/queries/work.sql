@@ -81,41 +81,87 @@ DELETE FROM incoming_queue
 WHERE shard_id = :shard AND (created_at, guid) >= (:first_at, :first_guid)
     AND (created_at, guid) <= (:last_at, :last_guid);
 
--- name: move_and_begin_due
--- What of the moved rows is due in a lane and never was attempted: it goes the short way, into the
--- queue as a running row. A row that is there already stays as it is, and what was attempted before
--- goes the long way.
+-- name: move_and_begin_heads
+-- The fence of move for many shards at once: how many of the oldest rows each has, and the last of
+-- them. `leases` has the lease of each shard, 16 bytes. All that is about many shards is said in
+-- one statement: Python's lock is given up for each, and comes back late where slots are at work.
 SELECT json_group_array(json_array(
-    hex(guid), scheduled_at, id, timeout_us, occurrence_no, occurrence_at, expires_at, spec,
-    nullif(hex(series), '')
+    l.shard_id,
+    (
+        SELECT count(*) FROM (
+            SELECT 1 FROM incoming_queue AS i WHERE i.shard_id = l.shard_id LIMIT :limit
+        )
+    ),
+    json(coalesce(
+        (
+            SELECT json_array(i.created_at, hex(i.guid)) FROM incoming_queue AS i
+            WHERE i.shard_id = l.shard_id
+            ORDER BY i.created_at, i.guid
+            LIMIT 1 OFFSET :limit - 1
+        ),
+        (
+            SELECT json_array(i.created_at, hex(i.guid)) FROM incoming_queue AS i
+            WHERE i.shard_id = l.shard_id
+            ORDER BY i.created_at DESC, i.guid DESC
+            LIMIT 1
+        )
+    ))
+))
+FROM json_each(:shards) AS s
+CROSS JOIN shard_lock AS l
+WHERE l.shard_id = s.value AND l.lease_guid = substr(:leases, s.key * 16 + 1, 16)
+    AND EXISTS (SELECT 1 FROM incoming_queue AS i WHERE i.shard_id = l.shard_id);
+
+-- name: move_and_begin_due
+-- What of the oldest rows is due and never was attempted: it goes the short way, into the queue as
+-- a running row. A row that is there already stays as it is, and what was attempted before goes the
+-- long way. `ends` has each shard and the time of its last row, `guids` the guid of that, 16 bytes.
+SELECT json_group_array(json_array(
+    shard_id, queue, priority, hex(guid), scheduled_at, id, timeout_us, occurrence_no,
+    occurrence_at, expires_at, spec, nullif(hex(series), '')
 ))
 FROM (
     SELECT
-        i.guid, i.scheduled_at, a.id, a.timeout_us, a.occurrence_no, a.occurrence_at, a.expires_at,
-        CAST(a.spec AS TEXT) AS spec, a.series
-    FROM incoming_queue AS i
+        i.shard_id, i.queue, i.priority, i.guid, i.scheduled_at, a.id, a.timeout_us,
+        a.occurrence_no, a.occurrence_at, a.expires_at, CAST(a.spec AS TEXT) AS spec, a.series
+    FROM json_each(:ends) AS s
+    CROSS JOIN incoming_queue AS i
     CROSS JOIN scheduled_action AS a
-    WHERE i.shard_id = :shard AND (i.created_at, i.guid) >= (:first_at, :first_guid)
-        AND (i.created_at, i.guid) <= (:last_at, :last_guid)
-        AND i.queue = :queue AND i.priority = :priority AND i.scheduled_at <= :now
+    WHERE i.shard_id = json_extract(s.value, '$[0]')
+        AND (i.created_at, i.guid)
+            <= (json_extract(s.value, '$[1]'), substr(:guids, s.key * 16 + 1, 16))
+        AND i.scheduled_at <= :now
         AND a.shard_id = i.shard_id AND a.guid = i.guid AND a.state = 'active' AND a.attempts = 0
         AND (a.expires_at IS NULL OR a.expires_at > :now)
         AND NOT EXISTS (SELECT 1 FROM processing_queue AS p WHERE p.guid = i.guid)
-    LIMIT :limit
 );
 
 -- name: move_and_begin_stamp
--- They run: `timeouts` has the timeout of each, `packed` its guid and attempt id, 16 bytes and 16
--- bytes. A row that came meanwhile would end it all: the guid is the key.
+-- They run: `told` has the shard of each, times 2 to the power of 40, and its timeout; `packed` its
+-- guid and attempt id, 16 bytes and 16 bytes. A row that came meanwhile would end it all: the guid
+-- is the key.
 INSERT INTO processing_queue (
     shard_id, guid, queue, priority, scheduled_at, attempt_id, attempts, running, began_at,
     deadline_at, owner
 )
 SELECT
-    :shard, substr(:packed, s.key * 32 + 1, 16), :queue, :priority,
-    :now + min(s.value, :window_us) + :grace_us, substr(:packed, s.key * 32 + 17, 16), 1, 1, :now,
-    :now + s.value, :owner
-FROM json_each(:timeouts) AS s;
+    s.value >> 40, substr(:packed, s.key * 32 + 1, 16), :queue, :priority,
+    :now + min(s.value & 0xFFFFFFFFFF, :window_us) + :grace_us,
+    substr(:packed, s.key * 32 + 17, 16), 1, 1, :now, :now + (s.value & 0xFFFFFFFFFF), :owner
+FROM json_each(:told) AS s;
+
+-- name: move_and_begin_delete
+-- The oldest rows of many shards; `ends` and `guids` as above. The guid comes first because SQLite
+-- looks rows up by two columns only if the three are named in the order of the key.
+DELETE FROM incoming_queue
+WHERE (guid, created_at, shard_id) IN (
+    SELECT i.guid, i.created_at, i.shard_id
+    FROM json_each(:ends) AS s
+    CROSS JOIN incoming_queue AS i
+    WHERE i.shard_id = json_extract(s.value, '$[0]')
+        AND (i.created_at, i.guid)
+            <= (json_extract(s.value, '$[1]'), substr(:guids, s.key * 16 + 1, 16))
+);
 
 -- name: begin_due
 -- The fence of begin: the lease, due, not running, the current generation, active, not expired. A
