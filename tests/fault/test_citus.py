@@ -24,6 +24,7 @@ import pytest
 from psycopg import sql
 
 from gnomon.app import App
+from gnomon.cli.doctor import look
 from gnomon.model.action import State
 from gnomon.model.errors import Unavailable
 from gnomon.model.ids import shard_of
@@ -201,7 +202,7 @@ async def test_a_node_that_is_away_stops_nobody_else(
                 began = time.time()
                 await asyncio.sleep(AWAY_S)
                 ended = time.time()
-                found = await app.store.installation.doctor()
+                found = await look(app)
             assert f"{gone.host}:{gone.port}" in [
                 finding.subject for finding in found if finding.rule == "cluster_node"
             ]

@@ -14,7 +14,7 @@ from gnomon.cli.output import print_json, print_table, say
 from gnomon.contracts.store import Finding, SinkBacklog
 from gnomon.contracts.store.register import StageRecord
 from gnomon.gateways.errors import EXIT_FINDINGS
-from gnomon.model.errors import InvalidRequest
+from gnomon.model.errors import InvalidRequest, Unavailable
 from gnomon.worker.unserved import UnservedActions, find_unserved
 
 EPILOG = options.examples(
@@ -46,7 +46,7 @@ def doctor(
         skipped = shared.work(lambda app: app.store.installation.adopt(past_due=past_due))
         shared.tell({"skipped": skipped}, f"adopted; {skipped} skipped")
         return
-    _report(shared.work(_look), as_json=shared.json)
+    _report(shared.work(look), as_json=shared.json)
 
 
 def _report(findings: Sequence[Finding], *, as_json: bool) -> None:
@@ -61,20 +61,33 @@ def _report(findings: Sequence[Finding], *, as_json: bool) -> None:
         raise typer.Exit(EXIT_FINDINGS)
 
 
-async def _look(app: App) -> Sequence[Finding]:
+async def look(app: App) -> Sequence[Finding]:
+    """All that is wrong, or what keeps the rest from being looked at."""
     installation = app.store.installation
     difference = await installation.verify_identity()
     findings = list(await installation.doctor())
-    backlog, now = await app.store.outbox.backlog(), await installation.now()
-    register = await app.store.register.stages()
-    findings += late_sinks(backlog, now=now, alarm=app.settings.stages.outbox_alarm)
-    findings += unserved(register, now=now)
-    shards = range(app.installation.shard_count)
-    findings += unserved_actions(await find_unserved(app.store, shards), now=now)
-    findings += relay_differs(register, configured=app.settings.stages.relay, now=now)
     if difference is not None:
         findings.insert(0, Finding(rule=IDENTITY_RULE, subject="database", detail=difference))
+    try:
+        findings += await _look_around(app)
+    except Unavailable:
+        if not findings:
+            raise
+        # What was found says why: a node of a cluster is away.
     return findings
+
+
+async def _look_around(app: App) -> Sequence[Finding]:
+    """At what waits, and who serves it."""
+    backlog, now = await app.store.outbox.backlog(), await app.store.installation.now()
+    register = await app.store.register.stages()
+    shards = range(app.installation.shard_count)
+    return [
+        *late_sinks(backlog, now=now, alarm=app.settings.stages.outbox_alarm),
+        *unserved(register, now=now),
+        *unserved_actions(await find_unserved(app.store, shards), now=now),
+        *relay_differs(register, configured=app.settings.stages.relay, now=now),
+    ]
 
 
 def late_sinks(backlog: Sequence[SinkBacklog], *, now: datetime, alarm: timedelta) -> list[Finding]:
