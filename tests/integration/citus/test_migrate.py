@@ -111,22 +111,41 @@ async def test_what_was_installed_before_citus_is_distributed_with_its_rows(
     assert [] == list(await store.installation.doctor())
 
 
+BY_SHARD = cluster.tables_until(2, cluster.DISTRIBUTED)
+
+
+@pytest.mark.parametrize(
+    ("taken", "why", "found"),
+    [
+        (["entity", "stage"], "half distributed", {"entity", "stage"}),
+        # What the others live beside: the first to be there again, cut as `migrate` cuts it.
+        (["shard_lock", "token"], "live apart", {*BY_SHARD, "token"}),
+        (BY_SHARD, "half distributed", set(BY_SHARD)),
+    ],
+    ids=["some", "the first", "all by shard"],
+)
 async def test_a_half_distributed_schema_is_refused_with_the_way_out(
-    citus: CitusCluster, store: Store, place: PostgresSchema
+    citus: CitusCluster,
+    store: Store,
+    place: PostgresSchema,
+    taken: list[str],
+    why: str,
+    found: set[str],
 ) -> None:
     """The statements that it names are those that mend it."""
-    undistribute(citus, place, ["entity", "stage"])
+    before = await store.installation.placement()
+    undistribute(citus, place, taken)
 
-    with pytest.raises(InvalidRequest, match="half distributed") as caught:
+    with pytest.raises(InvalidRequest, match=why) as caught:
         await store.installation.migrate(shard_count=SHARD_COUNT)
-    found = [finding.subject for finding in await store.installation.doctor()]
-    assert {"entity", "stage"} == set(found)
+    assert found == {finding.subject for finding in await store.installation.doctor()}
 
     for statement in str(caught.value).partition("coordinator: ")[2].split(";"):
         if statement.strip():
             citus.ask(statement)
     await store.installation.migrate(shard_count=SHARD_COUNT)
     assert [] == list(await store.installation.doctor())
+    assert before == await store.installation.placement()
 
 
 async def test_it_is_refused_on_another_node_than_the_coordinator(

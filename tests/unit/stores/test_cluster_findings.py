@@ -12,6 +12,7 @@ from gnomon.stores.postgres.cluster import (
     node_findings,
     placement_findings,
     placement_of,
+    way_out,
 )
 
 FINE = {"name": "a:1", "isactive": True, "hasmetadata": True, "metadatasynced": True}
@@ -83,3 +84,18 @@ def test_transactions_that_were_left_behind() -> None:
 
     assert [("cluster_prepared", "b:2")] == named(found)
     assert ": 3;" in found[0].detail
+
+
+def test_the_way_out_begins_with_the_table_that_the_others_live_beside() -> None:
+    """It is cut as `migrate` cuts it, and nothing can be beside it before."""
+    tables = [table("shard_lock", method=None, colocation=None, parts=None), table("entity")]
+    placement = placement_of([*tables, table("token", method=None)], nodes=2)
+
+    told = way_out(placement, "ours", 6).partition("coordinator: ")[2].replace('"ours".', "")
+    by_shard = "SELECT create_distributed_table('{}', 'shard_id', {})"
+    assert [
+        "SELECT undistribute_table('entity')",
+        by_shard.format("shard_lock", "shard_count => 6, colocate_with => 'none'"),
+        by_shard.format("entity", "colocate_with => 'shard_lock'"),
+        "SELECT create_reference_table('token')",
+    ] == [statement.strip() for statement in told.split(";") if statement]

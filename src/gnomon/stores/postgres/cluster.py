@@ -114,35 +114,41 @@ def placement_of(rows: Iterable[Row], *, nodes: int) -> Placement:
     )
 
 
-def way_out(names: Sequence[str], schema: str) -> list[str]:
-    """What puts tables where they belong, to be said on the coordinator while nothing works."""
+def way_out(placement: Placement, schema: str, parts: int) -> str:
+    """What puts tables where they belong; `parts`, if the first of them is to be cut anew."""
     whole = {name for tables in REFERENCE.values() for name in tables}
-    statements = []
-    for name in sorted(names, key=lambda name: (name in whole, name != BESIDE)):
-        table = in_schema(f"/*schema*/{name}", schema)
+    tables = {
+        name: in_schema(f"/*schema*/{name}", schema)
+        for name in (BESIDE, *placement.misplaced, *placement.nowhere)
+    }
+    statements = [f"SELECT undistribute_table('{tables[name]}');" for name in placement.misplaced]
+    names = {*placement.misplaced, *placement.nowhere}
+    for name in sorted(names, key=lambda name: (name in whole, name != BESIDE, name)):
         if name in whole:
-            statements.append(f"SELECT create_reference_table('{table}');")
+            statements.append(f"SELECT create_reference_table('{tables[name]}');")
         else:
-            beside = "none" if name == BESIDE else in_schema(f"/*schema*/{BESIDE}", schema)
-            more = f"'shard_id', colocate_with => '{beside}'"
-            statements.append(f"SELECT create_distributed_table('{table}', {more});")
-    return statements
+            beside = f"colocate_with => '{tables[BESIDE]}'"
+            if name == BESIDE:
+                beside = f"shard_count => {parts}, colocate_with => 'none'"
+            cut = f"'{tables[name]}', 'shard_id', {beside}"
+            statements.append(f"SELECT create_distributed_table({cut});")
+    return "Way out: stop all workers and servers, then on the coordinator: " + " ".join(statements)
 
 
-def check_whole(placement: Placement, schema: str) -> None:
+async def check_whole(session: Session, placement: Placement, schema: str) -> None:
     """Errors: InvalidRequest where a part of the tables is distributed and a part is not."""
     if placement.misplaced:
-        raise InvalidRequest(
+        why = (
             f"on Citus {', '.join(placement.misplaced)} live apart from {BESIDE}: "
-            "one action would be in two places. Way out: undistribute_table() for each, then "
-            + " ".join(way_out(placement.misplaced, schema))
+            "one action would be in two places"
         )
-    if placement.nowhere and (placement.by_shard or placement.everywhere):
-        raise InvalidRequest(
-            f"the schema is half distributed: Citus does not know {', '.join(placement.nowhere)}. "
-            "Way out: stop all workers and servers, then on the coordinator: "
-            + " ".join(way_out(placement.nowhere, schema))
-        )
+    elif placement.nowhere and (placement.by_shard or placement.everywhere):
+        unknown = ", ".join(placement.nowhere)
+        why = f"the schema is half distributed: Citus does not know {unknown}"
+    else:
+        return
+    out = way_out(placement, schema, await _parts_wanted(session))
+    raise InvalidRequest(f"{why}. {out}")
 
 
 async def distribute(session: PoolSession, schema: str, versions: Iterable[int]) -> None:
@@ -187,12 +193,18 @@ async def _parts_wanted(session: Session) -> int:
 
 async def check_coordinator(session: Session) -> None:
     """A table that is made on another node stays there alone. Errors: ConfigurationError."""
-    (row,) = await session.fetch("cluster_entry")
-    if not row["is_coordinator"]:
-        at = f" at {row['coordinator']}" if row["coordinator"] else ""
+    (entry,) = await session.fetch("cluster_entry")
+    check_entry(entry, "migrate")
+
+
+def check_entry(entry: Row, doing: str) -> None:
+    """Whether this is the coordinator, out of the row of `cluster_entry`. Errors:
+    ConfigurationError."""
+    if not entry["is_coordinator"]:
+        at = f" at {entry['coordinator']}" if entry["coordinator"] else ""
         raise ConfigurationError(
             "database.url",
-            f"this is a worker node of a Citus cluster: migrate through its coordinator{at}",
+            f"this is a worker node of a Citus cluster: {doing} through its coordinator{at}",
         )
 
 
@@ -213,7 +225,8 @@ async def cluster_findings(session: Session, schema: str, version: int) -> list[
 
 
 def placement_findings(placement: Placement) -> list[Finding]:
-    apart = f"not in the same {placement.parts} parts as {BESIDE}: one shard is on two nodes"
+    place = f"{placement.parts} parts" if placement.parts else "place"
+    apart = f"not in the same {place} as {BESIDE}: one shard is on two nodes"
     unknown = "Citus does not know it: see `gnomon migrate`"
     details = [(name, apart) for name in placement.misplaced]
     details += [(name, unknown) for name in placement.nowhere]
@@ -252,7 +265,8 @@ def answer_findings(told: Sequence[Row], prepared: Sequence[Row]) -> list[Findin
             rule=PREPARED_RULE,
             subject=row["name"],
             detail=f"prepared transactions older than {LEFT_BEHIND}: {row['result']}; "
-            "they hold their rows: recover_prepared_transactions()",
+            "they hold their rows. recover_prepared_transactions() on the coordinator ends those "
+            "of Citus; others are in pg_prepared_xacts there, for ROLLBACK PREPARED",
         )
         for row in prepared
         if row["success"] and row["result"] != "0"

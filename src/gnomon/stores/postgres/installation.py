@@ -147,7 +147,7 @@ class PostgresInstallation:
         if version == 0:
             return []
         placement = await read_placement(session, self._database.schema, version)
-        check_whole(placement, self._database.schema)
+        await check_whole(session, placement, self._database.schema)
         if not placement.nowhere:
             return []
         await check_coordinator(session)
