@@ -17,7 +17,9 @@ from gnomon.config import DatabaseConfig, Settings
 from gnomon.contracts.store import Selection, Store
 from gnomon.executors.python import AttemptContext
 from gnomon.model.action import State
+from gnomon.model.errors import ConfigurationError, InvalidRequest
 from gnomon.model.spec import Python
+from gnomon.stores.postgres.logins import grant_sql
 from gnomon.stores.postgres.partitions import partition_name
 from tests.fixtures.citus import CitusCluster
 from tests.fixtures.postgres import PostgresSchema
@@ -180,3 +182,15 @@ async def test_what_is_wrong_with_the_cluster_is_found(
 
     assert ("cluster_colocation", "entity") == (found.rule, found.subject)
     assert SHARD_COUNT == len(await store.leases.list_locks())
+
+
+async def test_logins_are_set_up_on_the_coordinator(
+    citus: CitusCluster, store: Store, place: PostgresSchema
+) -> None:
+    """It tells the nodes; who comes by another door is told which one it is."""
+    del store
+    door = citus.dsn_of(citus.workers[0])
+    with pytest.raises(ConfigurationError, match="set logins up through its coordinator at"):
+        await grant_sql(door, place.schema, ["anybody"])
+    with pytest.raises(InvalidRequest, match="no role"):
+        await grant_sql(citus.dsn, place.schema, [f"nobody_{uuid.uuid4().hex[:12]}"])

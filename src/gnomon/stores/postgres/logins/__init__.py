@@ -22,8 +22,10 @@ import asyncpg
 from gnomon.model.errors import ConfigurationError, InvalidRequest
 from gnomon.model.secret import Secret
 from gnomon.queries import load, quoted
+from gnomon.stores.postgres.cluster import check_entry
 from gnomon.stores.postgres.errors import translated_errors
 from gnomon.stores.postgres.migrations import VERSION
+from gnomon.stores.postgres.texts import catalogue
 
 CONNECT_TIMEOUT_S = 10.0
 COMMAND_TIMEOUT_S = 60.0
@@ -173,9 +175,18 @@ async def _connected(url: str) -> AsyncIterator[Any]:
             url, timeout=CONNECT_TIMEOUT_S, command_timeout=COMMAND_TIMEOUT_S
         )
         try:
+            await _check_entry(connection)
             yield connection
         finally:
             await connection.close(timeout=CONNECT_TIMEOUT_S)
+
+
+async def _check_entry(connection: Any) -> None:
+    """On Citus the coordinator tells the nodes of logins and rights, and no other node may.
+    Errors: ConfigurationError."""
+    if await connection.fetchval(catalogue()["has_citus"].sql):
+        entry = await connection.fetchrow(catalogue()["cluster_entry"].sql)
+        check_entry(entry, "set logins up")
 
 
 def scram_verifier(password: str, salt: bytes | None = None) -> str:
