@@ -27,8 +27,11 @@ def app_of(findings: Sequence[Finding]) -> Any:
 
 
 async def test_a_node_that_is_away_is_named() -> None:
-    """Though no other question is answered meanwhile."""
-    assert [AWAY] == list(await look(app_of([AWAY])))
+    """Though no other question is answered meanwhile, which is said, too."""
+    away, unasked = await look(app_of([AWAY]))
+    assert AWAY == away
+    assert "not_looked_at" == unasked.rule
+    assert "connection refused" in unasked.detail
 
 
 async def test_a_store_that_does_not_answer_is_an_error() -> None:

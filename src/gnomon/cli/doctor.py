@@ -22,6 +22,7 @@ EPILOG = options.examples(
     "gnomon doctor --adopt --past-due skip    # after a restore: nothing that came due meanwhile",
 )
 IDENTITY_RULE = "identity"
+UNASKED_RULE = "not_looked_at"
 OUTBOX_RULE = "outbox_age"
 UNSERVED_RULE = "stage_unserved"
 UNSERVED_ACTIONS_RULE = "action_unserved"
@@ -70,10 +71,12 @@ async def look(app: App) -> Sequence[Finding]:
         findings.insert(0, Finding(rule=IDENTITY_RULE, subject="database", detail=difference))
     try:
         findings += await _look_around(app)
-    except Unavailable:
+    except Unavailable as exc:
         if not findings:
             raise
         # What was found says why: a node of a cluster is away.
+        said = f"what waits, and who serves it, was not looked at: {exc}"
+        findings.append(Finding(rule=UNASKED_RULE, subject="database", detail=said))
     return findings
 
 
