@@ -25,4 +25,4 @@ async def test_a_drain_on_sqlite_is_measured_and_kept(tmp_path: Path) -> None:
     assert drained.cost.python_us > 0
     assert 1 == len(drained.around)
     assert kept.calibrations >= 2
-    assert "| drain, 200 | Gnomon |" in page(kept, path.name)
+    assert "| drain, 200 | Gnomon |" in page({path.name: kept})
