@@ -20,7 +20,7 @@ from gnomon.contracts.executor import AttemptRequest
 from gnomon.contracts.store import Store
 from gnomon.model.outcome import Outcome, Succeeded
 from gnomon.model.spec import Mock
-from gnomon.stores.postgres import lanes, work
+from gnomon.stores.postgres import connection
 from gnomon.worker import Worker, WorkerConfig
 from tests.fixtures.postgres import PostgresSchema
 from tests.integration.postgres.conftest import Drafter
@@ -58,8 +58,7 @@ class Executed:
 @pytest.fixture(autouse=True)
 def no_lag(monkeypatch: pytest.MonkeyPatch) -> None:
     """Marks follow at once, so that a transaction need not be open for seconds to be passed."""
-    for module in (lanes, work):
-        monkeypatch.setattr(module, "MARK_SLACK", timedelta(0))
+    monkeypatch.setattr(connection, "MARK_SLACK", timedelta(0))
 
 
 @asynccontextmanager

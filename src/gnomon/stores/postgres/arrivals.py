@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from gnomon.contracts.store import BegunAttempt, HeldShard, Lane
 from gnomon.stores.postgres.connection import Database, Row, Session
-from gnomon.stores.postgres.lanes import MARK_SLACK, BeginParameters, MoveTally, mark_of
+from gnomon.stores.postgres.lanes import BeginParameters, MoveTally, mark_of
 from gnomon.stores.postgres.parts import Only
 from gnomon.stores.postgres.rows import Decoder
 
@@ -60,7 +60,7 @@ class PartArrival:
             list(room),
             list(room.values()),
             *self._terms[:4],
-            MARK_SLACK,
+            self._database.mark_slack,
             self._newest,
             *only,
         )
@@ -120,7 +120,7 @@ class PartMover:
             [None if is_helper else holding.lease_guid for holding in holdings],
             [mark_of(holding) for holding in holdings],
             self._limit,
-            MARK_SLACK,
+            self._database.mark_slack,
             self._silent,
             *only,
         )

@@ -65,6 +65,8 @@ from gnomon.stores.postgres.texts import OLDEST, Texts, catalogue, texts_of
 HELD_MS_MAX = 4_500  # and then in all: a little less than a statement may take
 WAITING_PART = 2  # of the connections for verbs, one in so many may be used for waiting
 ACQUIRE_TIMEOUT_S = 10.0
+MARK_SLACK = timedelta(seconds=0.5)  # of marks: more than a poll's interval, see work.py
+MARK_SLACK_BLIND = timedelta(seconds=2)  # where no poll tells what is in progress
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -133,6 +135,7 @@ class Database:
     ) -> None:
         self.schema = schema
         self.many_shards = many_shards
+        self.mark_slack = MARK_SLACK if many_shards else MARK_SLACK_BLIND
         self.observer = observer
         self.queries = texts_of(schema, many_shards=many_shards)
         self.parts = parts
@@ -191,6 +194,7 @@ class Database:
             there.many_shards = True
             there.queries = self._nodes.texts(home)
             there._home = home  # noqa: SLF001
+            there.mark_slack = MARK_SLACK_BLIND  # a node cannot tell what is open on others
         return there
 
     def _pool_at(self, home: Home, nodes: Nodes) -> Pool:

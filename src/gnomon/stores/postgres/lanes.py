@@ -10,7 +10,6 @@ from typing import NamedTuple
 from gnomon.contracts.store import BeginRequest, HeldShard, Lane, MoveResult
 from gnomon.stores.postgres.connection import Row
 
-MARK_SLACK = timedelta(seconds=2)
 MOMENT = timedelta(milliseconds=20)  # what came due within it may have done so after the begin
 LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -54,7 +53,8 @@ class LaneLeft(NamedTuple):
 class MoveTally:
     """Adds up what a move found, shard by shard."""
 
-    def __init__(self, holdings: Sequence[HeldShard], limit: int) -> None:
+    def __init__(self, holdings: Sequence[HeldShard], limit: int, slack: timedelta) -> None:
+        self._slack = slack  # how far marks lag behind
         self._old_marks = {holding.shard: holding.incoming_mark for holding in holdings}
         self._limit = limit
         self.count = 0
@@ -67,8 +67,8 @@ class MoveTally:
         """A held shard gave so many rows, the last one created then."""
         is_full = taken >= self._limit and last_at is not None
         self.more = self.more or is_full
-        present = now - MARK_SLACK
-        mark = last_at - MARK_SLACK if is_full and last_at is not None else present
+        present = now - self._slack
+        mark = last_at - self._slack if is_full and last_at is not None else present
         self.marks[shard] = min(max(self._old_marks[shard] or mark, mark), present)
 
     def add_lane(self, lane: Lane, earliest: datetime, count: int) -> None:

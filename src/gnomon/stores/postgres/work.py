@@ -1,9 +1,11 @@
 """Work in PostgreSQL: what the owner of a shard does with its queues.
 
 A mark says that no unmoved row is older, except those of transactions that took long to commit. It
-lags two seconds behind, and a poll tells which transactions may yet bring older ones, so that no
-row is lost by it: it only spares the walk over rows that are dead but not yet vacuumed. No mark
-counts beyond the present less two seconds: the clock may have been set back.
+lags half a second behind, and a poll tells which transactions may yet bring older ones, so that no
+row is lost by it: it only spares the walk over rows that are dead but not yet vacuumed. While
+somebody holds a snapshot none is: every look goes over all that was moved since the mark, so it is
+not far behind. No mark counts beyond the present less half a second: the clock may have been set
+back, and by more than that a poll sees it. On Citus no poll can tell; there it is two seconds.
 """
 
 from __future__ import annotations
@@ -45,7 +47,6 @@ from gnomon.stores.postgres.finish import finish_all
 from gnomon.stores.postgres.in_place import FOREVER, move_begun, move_begun_in
 from gnomon.stores.postgres.lanes import (
     LONG_AGO,
-    MARK_SLACK,
     BeginParameters,
     MoveTally,
     lane_of,
@@ -79,7 +80,7 @@ class PostgresWork:
         marks = [mark_of(holding) for holding in holdings]
         shards = [holding.shard for holding in holdings]
         if self._database.many_shards:
-            (row,) = await self._database.fetch("poll", shards, marks, MARK_SLACK)
+            (row,) = await self._database.fetch("poll", shards, marks, self._database.mark_slack)
             start = row["next_known"]
             stop = start + (row["next_32"] - start) % 2**32
             open_ones = OpenTransactions(ids=row["open_ids"], start=start, stop=stop)
@@ -90,7 +91,7 @@ class PostgresWork:
                 "poll_part",
                 [shards[place] for place in group.places],
                 [marks[place] for place in group.places],
-                MARK_SLACK,
+                self._database.mark_slack,
                 *group.shards,
             ),
         )
@@ -107,10 +108,10 @@ class PostgresWork:
             [holding.lease_guid for holding in holdings],
             [mark_of(holding) for holding in holdings],
             limit,
-            MARK_SLACK,
+            self._database.mark_slack,
             None,
         )
-        return await self._moved(rows, MoveTally(holdings, limit))
+        return await self._moved(rows, MoveTally(holdings, limit, self._database.mark_slack))
 
     async def _move_parts(
         self,
@@ -119,7 +120,7 @@ class PostgresWork:
         *,
         silent: timedelta | None = None,
     ) -> MoveTally:
-        tally = MoveTally(holdings, limit)
+        tally = MoveTally(holdings, limit, self._database.mark_slack)
         mover = PartMover(self._database, tally, limit, silent=silent)
         parts = self._database.split(holdings, lambda holding: holding.shard)
         await every(parts, mover.move)
@@ -134,9 +135,9 @@ class PostgresWork:
         if self._database.many_shards and shards:
             nothing = [None] * len(shards)
             rows = await self._database.fetch(
-                "move", shards, nothing, nothing, limit, MARK_SLACK, silent
+                "move", shards, nothing, nothing, limit, self._database.mark_slack, silent
             )
-            moved = await self._moved(rows, MoveTally(holdings, limit))
+            moved = await self._moved(rows, MoveTally(holdings, limit, self._database.mark_slack))
         else:
             tally = await self._move_parts(holdings, limit, silent=silent)
             moved = tally.moved(tally.now)
@@ -187,10 +188,10 @@ class PostgresWork:
             list(room),
             list(room.values()),
             *terms[:4],
-            MARK_SLACK,
+            self._database.mark_slack,
             newest,
         )
-        tally = MoveTally(holdings, limit)
+        tally = MoveTally(holdings, limit, self._database.mark_slack)
         begun = [row for row in rows if row["id"] is not None]
         told = [row for row in rows if row["id"] is None]
         now = told[0]["now"] if told else await read_now(self._database)
@@ -206,7 +207,7 @@ class PostgresWork:
                 [holding.shard for holding in part[0]],
                 [mark_of(holding) for holding in part[0]],
                 limit,
-                MARK_SLACK,
+                self._database.mark_slack,
                 *part[1],
             ),
         )
@@ -222,7 +223,7 @@ class PostgresWork:
         newest: bool,
     ) -> ArrivalResult:
         """All parts at once if each can have its share of the room; else one after the other."""
-        tally = MoveTally(holdings, limit)
+        tally = MoveTally(holdings, limit, self._database.mark_slack)
         arrival = PartArrival(self._database, self._decoder, tally, limit, terms, newest=newest)
         parts = list(self._database.split(holdings, lambda holding: holding.shard))
         begun: list[BegunAttempt] = []
