@@ -173,3 +173,24 @@ async def test_a_transaction_that_outlives_its_worker_is_found_by_the_next(
         for each in late:
             await executed.wait(each.id)
     await connection.close()
+
+
+async def test_a_create_that_waited_for_another_is_begun(
+    store: Store, draft: Drafter, installed_schema: PostgresSchema
+) -> None:
+    """It bears the time at which its statement began, and marks have passed that meanwhile. It has
+    its number before it waits, so polls know of it."""
+    connection = await asyncpg.connect(installed_schema.dsn)
+    async with working(store) as executed:
+        await pass_by(store, executed, draft, "before")
+        transaction = connection.transaction()
+        await transaction.start()
+        await store.joining(connection).create([draft("late")])
+        waiting = asyncio.create_task(store.actions.create([draft("late")]))
+        for turn in range(8):
+            await pass_by(store, executed, draft, f"meanwhile-{turn}")
+        assert not waiting.done()
+        await transaction.rollback()
+        await waiting
+        await executed.wait("late")
+    await connection.close()
