@@ -13,7 +13,7 @@ import msgspec
 from benchmarks.loader import load_pending
 from benchmarks.metering import Meter
 from benchmarks.peers.peer import Peer
-from benchmarks.report import Compared, Cost, Result, percentiles
+from benchmarks.report import Compared, Cost, Result, Series, percentiles, windows
 from benchmarks.sides import floor
 from benchmarks.sides.gnomon import balanced, create_all, gnomon_crew, opened, requests
 from benchmarks.stand import Stand
@@ -24,14 +24,16 @@ SLACK_S = 0.2  # some reckon due times from delays
 CREATED_PER_S = 8_000  # pessimistic: all are created before the first is due
 IDLE_GOAL_MS = 3.0
 LOADED_GOALS_MS = {"postgres": 15.0, "sqlite": 30.0}
+WINDOW_S = 0.5
 FLOOR = "one durable write when it is due, and the call"
 
 
 class Late(msgspec.Struct):
-    """How late each was, in seconds, and what they cost."""
+    """How late each was, in seconds, and what they cost. `by_due`: with when it was due."""
 
     late_s: list[float]
     cost: Cost
+    by_due: list[tuple[float, float]] = []
 
     @property
     def figures(self) -> dict[str, float]:
@@ -107,8 +109,23 @@ async def measure_loaded(stand: Stand, pending: int) -> Result:
         goal=f"<= {goal_ms:g} ms, none early",
         met=figures["p99_ms"] <= goal_ms and figures["early"] == 0,
         around=[found.around],
+        series=[
+            Series(
+                title=f"Lateness, {pending:,} pending, by half seconds",
+                unit="ms",
+                lines={
+                    name: windows(found.value.by_due, WINDOW_S, lambda v, n=name: of(v)[n])  # type: ignore[misc]
+                    for name in ("p50", "p99", "max")
+                },
+            )
+        ],
         extra={**figures, "count": count},
     )
+
+
+def of(late_s: Sequence[float]) -> dict[str, float]:
+    """In milliseconds, by short names."""
+    return {key.removesuffix("_ms"): value for key, value in percentiles(late_s).items()}
 
 
 async def late_gnomon(stand: Stand, offsets: Sequence[float], *, pending: int) -> Late:
@@ -131,7 +148,8 @@ async def late_gnomon(stand: Stand, offsets: Sequence[float], *, pending: int) -
             await meter.begin()
             await crew.performed(len(due))
             cost = await meter.end(len(due))
-    return Late([call.late_s for call in crew.calls], cost)
+    by_due = sorted((call.due - start, call.late_s) for call in crew.calls if call.due is not None)
+    return Late([call.late_s for call in crew.calls], cost, by_due)
 
 
 async def late_floor(stand: Stand, offsets: Sequence[float]) -> Late:
